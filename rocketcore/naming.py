@@ -31,6 +31,7 @@ __all__ = [
     "check_topic",
     "is_legal",
     "is_legal_group",
+    "is_legal_topic",
     "is_system_group",
     "is_system_topic",
     "topic_limit",
@@ -69,6 +70,11 @@ def is_system_group(group: str) -> bool:
 def is_legal_group(group: str) -> bool:
     """Whether a consumer group may have this name (Java: ``Validators.checkGroup``)."""
     return len(group) <= GROUP_MAX_LENGTH and is_legal(group)
+
+
+def is_legal_topic(topic: str) -> bool:
+    """Whether a topic may have this name (Java: ``TopicValidator.validateTopic``)."""
+    return len(topic) <= topic_limit(topic) and is_legal(topic)
 
 
 def topic_limit(topic: str) -> int:

@@ -38,6 +38,8 @@ BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 _QUEUE_NAMES: Final = "QUEUE_"
 """What the names of counters of single queues begin with."""
+MOST_TALLIES: Final = 100_000
+"""Pairs of group and topic of which is known, without a search, what a pull counts."""
 _MOST_QUEUE_ITEMS: Final = 50_000
 """Counters of single queues that are kept."""
 
@@ -263,6 +265,9 @@ class BrokerStats:
             latency = item(GROUP_GET_LATENCY, f"{queue_id}@{topic}@{group}")
             return queue_item("QUEUE_GET_NUMS", key), queue_item("QUEUE_GET_SIZE", key), latency
 
+        if len(self._gets) >= MOST_TALLIES:
+            self._settle()
+            self._gets.clear()
         key = f"{topic}@{group}"
         items = item(GROUP_GET_NUMS, key), item(GROUP_GET_SIZE, key)
         gets = self._gets[group, topic] = _Tally(is_system_topic(topic), items, begin)

@@ -169,8 +169,13 @@ class Witness:
 
 def check_names(connection: Connection) -> None:
     """No name is kept that nobody may have."""
-    topics, groups = connection.ask(21).json["topicConfigTable"], connection.ask(201).json["subscriptionGroupTable"]
-    assert [name for name in (*topics, *groups) if not is_legal(name) or len(name) > 255] == []
+    topics, groups = connection.ask(21).json["topicConfigTable"], connection.ask(201).json
+    names = {*topics, *groups["subscriptionGroupTable"]}
+    for key in connection.ask(43).json["offsetTable"]:
+        names.update(key.rsplit("@", 1))
+    for group, forbidden in (groups.get("forbiddenTable") or {}).items():
+        names |= {group, *forbidden}
+    assert [name for name in names if not is_legal(name) or len(name) > 255] == []
 
 
 ROUTES = broker_routes()

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import BoundaryType, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
+from rocketcore.naming import is_legal_group
 from rocketcore.protocol.bodies.client import (
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
@@ -100,6 +101,7 @@ class ConsumerProcessor:
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
         if context.topics.find(header.topic) is None:
             raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        context.offsets.check_room(header.consumer_group, header.topic, header.queue_id)
         stored = context.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return RemotingCommand.response(request, remark=None if stored else "Offset has been previously reset")
 
@@ -148,6 +150,8 @@ class ConsumerProcessor:
         self, channel: Channel, request: RemotingCommand, header: CloneGroupOffsetRequestHeader
     ) -> RemotingCommand:
         offsets = self._context.offsets
+        if not is_legal_group(header.dest_group):
+            raise BrokerError.of(ResponseCode.INVALID_PARAMETER, f"no group can be called {header.dest_group!r}")
         connected = None if header.offline else self._context.consumers.find(header.src_group)
         for topic in [header.topic] if header.topic else sorted(offsets.topics_of(header.src_group)):
             # What a group that is connected does not subscribe to any more is none of its offsets.

@@ -175,6 +175,7 @@ class PopService:
         committed = self._context.offsets.find(group, topic, queue_id)
         if (committed is None or committed < 0) and self.state.find(*key) is None:
             # Where the group begins is decided by its first POP, also of an empty queue: not anew by each that waits.
+            self._context.offsets.check_room(group, topic, queue_id)
             self._context.offsets.commit(group, topic, queue_id, self.position(topic, group, queue_id, init_mode))
         for _ in range(_MOST_READS):
             offset = self.position(topic, group, queue_id, init_mode)

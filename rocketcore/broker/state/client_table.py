@@ -26,6 +26,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.channel import Channel
 
 __all__ = [
+    "LONGEST_NAME",
     "MOST_TEXT",
     "PER_CONNECTION",
     "SHORT_TEXT",
@@ -39,6 +40,8 @@ __all__ = [
 PER_CONNECTION: Final = 1024
 MOST_TEXT: Final = 64 << 20
 SHORT_TEXT: Final = 4 << 10
+LONGEST_NAME: Final = 1024
+"""Characters of a client's id and of a group."""
 
 
 @dataclass(slots=True)
@@ -108,6 +111,10 @@ class _GroupTable(Generic[GroupT]):
         self, channel: Channel, client_id: str, language: LanguageCode | None, version: int, name: str
     ) -> tuple[GroupT, bool]:
         """Take in a client's heartbeat; returns the group, and whether the client is new in it."""
+        if max(len(client_id), len(name)) > LONGEST_NAME:
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR, f"ids of clients and groups have at most {LONGEST_NAME} characters"
+            )
         names = self._groups_of_channel.get(channel, ())
         if len(names) >= PER_CONNECTION and name not in names:
             raise BrokerError.of(
@@ -241,9 +248,9 @@ class ProducerTable(_GroupTable[ClientGroup]):
         """Take in one group of a heartbeat."""
         known = self._groups.get(group)
         before = None if known is None else known.clients.get(channel)
+        self._heard(channel, client_id, language, version, group)
         if before is not None and before.client_id != client_id:
             self._leave(before.client_id, group, channel)
-        self._heard(channel, client_id, language, version, group)
         self._places.setdefault(client_id, {})[group, channel] = None
 
     def _remove(self, group: ClientGroup, channels: Iterable[Channel]) -> None:

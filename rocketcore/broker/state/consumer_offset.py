@@ -7,14 +7,18 @@ In memory  pull offsets (how far a group was handed messages) and pending resets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.errors import BrokerSystemError
 from rocketcore.protocol.bodies.stats import ConsumerOffsetSerializeWrapper
 from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock
+
+CAPACITY = 1_000_000
+"""Offsets that are kept: one for each queue in which a group is. As many pull offsets beside them."""
 
 _SEPARATOR = "@"
 _COMMITS_PER_VERSION = 500
@@ -30,6 +34,7 @@ class ConsumerOffsets:
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}
         self._commits = 0
+        self._count = self._pulled_count = 0
         self._dirty = False
         self.data_version = DataVersion()
         self.on_reset: Callable[[str, str, int, int], None] = lambda group, topic, queue_id, queue_offset: None
@@ -42,13 +47,20 @@ class ConsumerOffsets:
         saved = self.file.load(ConsumerOffsetSerializeWrapper.from_json)
         if saved is not None:
             self.data_version, self._offsets = saved.data_version, saved.offset_table
+            self._count = _count(self._offsets)
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Set an offset; False, and nothing set, while a reset of the queue waits for the next pull."""
+        """Set an offset; False, and nothing set, where there is no room, and while a reset waits for the next pull."""
         key = topic + _SEPARATOR + group
         if self._resets and queue_id in self._resets.get(key, ()):
             return False
-        self._offsets.setdefault(key, {})[queue_id] = queue_offset
+        queues = self._offsets.get(key)
+        if queues is None or queue_id not in queues:
+            if self._count >= CAPACITY:
+                return False
+            self._count += 1
+            queues = self._offsets.setdefault(key, {})
+        queues[queue_id] = queue_offset
         self._dirty = True
         self._commits += 1
         if self._commits % _COMMITS_PER_VERSION == 0:
@@ -60,6 +72,13 @@ class ConsumerOffsets:
         queues = self._offsets.get(topic + _SEPARATOR + group)
         return None if queues is None else queues.get(queue_id)
 
+    def check_room(self, group: str, topic: str, queue_id: int) -> None:
+        """Raise BrokerSystemError where a group that has no offset in a queue cannot get one."""
+        if self._count >= CAPACITY and self.find(group, topic, queue_id) is None:
+            raise BrokerSystemError(
+                BrokerSystemError.response_code, f"{CAPACITY} offsets of groups in queues are there, no more are kept"
+            )
+
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return a copy of the group's offsets in a topic."""
         return dict(self._offsets.get(topic + _SEPARATOR + group, ()))
@@ -68,8 +87,11 @@ class ConsumerOffsets:
         """Remember how far a group was handed messages."""
         key = topic + _SEPARATOR + group
         queues = self._pulled.get(key)
-        if queues is None:
-            queues = self._pulled[key] = {}
+        if queues is None or queue_id not in queues:
+            if self._pulled_count >= CAPACITY:
+                return
+            self._pulled_count += 1
+            queues = self._pulled.setdefault(key, {})
         queues[queue_id] = next_offset
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
@@ -78,9 +100,15 @@ class ConsumerOffsets:
         return max(pulled, self.find(group, topic, queue_id) or 0, 0)
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Set an offset and tell the next pull of the queue; commits are ignored until then."""
+        """Set an offset and tell the next pull of the queue; commits are ignored until then.
+
+        raises  BrokerSystemError where there is no room for one more
+        """
+        self.check_room(group, topic, queue_id)
         key = topic + _SEPARATOR + group
-        self._offsets.setdefault(key, {})[queue_id] = queue_offset
+        queues = self._offsets.setdefault(key, {})
+        self._count += queue_id not in queues
+        queues[queue_id] = queue_offset
         self._resets.setdefault(key, {})[queue_id] = queue_offset
         self._dirty = True
         self.on_reset(group, topic, queue_id, queue_offset)
@@ -126,8 +154,12 @@ class ConsumerOffsets:
         self.on_remove("", group)
 
     def clone(self, source: str, destination: str, topic: str) -> None:
-        """Copy a group's offsets in a topic to another group."""
+        """Copy a group's offsets in a topic to another group; raises BrokerSystemError where there is no room."""
         if found := self.queues(source, topic):
+            for queue_id in found:
+                self.check_room(destination, topic, queue_id)
+            before = self._offsets.get(topic + _SEPARATOR + destination, ())
+            self._count += len(found) - len(before)
             self._offsets[topic + _SEPARATOR + destination] = found
             self._dirty = True
 
@@ -147,8 +179,13 @@ class ConsumerOffsets:
             for key in [key for key in table if doomed(*_split(key))]:
                 del table[key]
                 self._dirty = True
+        self._count, self._pulled_count = _count(self._offsets), _count(self._pulled)
 
 
 def _split(key: str) -> tuple[str, str]:
     topic, _, group = key.rpartition(_SEPARATOR)
     return topic, group
+
+
+def _count(table: Mapping[str, Mapping[int, int]]) -> int:
+    return sum(map(len, table.values()))

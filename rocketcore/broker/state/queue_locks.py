@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rocketcore.message import MessageQueue
+from rocketcore.naming import is_legal_group, is_legal_topic
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
+CAPACITY = 500_000
+"""Leases that are kept, of all groups."""
 LOCK_MAX_LIVE_SECONDS = 60.0
 
 
@@ -23,9 +26,15 @@ class QueueLocks:
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._leases: dict[str, dict[MessageQueue, _Lease]] = {}
+        self._count = 0
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> list[MessageQueue]:
-        """Take or renew the leases of these queues; return the ones that the client holds now."""
+        """Take or renew the leases of these queues; return the ones that the client holds now.
+
+        There is no lease where there is no room, or for names that no group and no topic can have.
+        """
+        if not is_legal_group(group):
+            return []
         now = self._clock.monotonic()
         leases = self._leases.setdefault(group, {})
         held = []
@@ -33,8 +42,14 @@ class QueueLocks:
             lease = leases.get(queue)
             if lease is not None and lease.client_id != client_id and not self._expired(lease, now):
                 continue
+            if lease is None:
+                if self._count >= CAPACITY or not is_legal_topic(queue.topic):
+                    continue
+                self._count += 1
             leases[queue] = _Lease(client_id, now)
             held.append(queue)
+        if not leases:
+            del self._leases[group]
         return held
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
@@ -46,6 +61,7 @@ class QueueLocks:
             lease = leases.get(queue)
             if lease is not None and lease.client_id == client_id:
                 del leases[queue]
+                self._count -= 1
         if not leases:
             del self._leases[group]
 
@@ -63,6 +79,7 @@ class QueueLocks:
                 self._leases[group] = alive
             else:
                 del self._leases[group]
+        self._count = sum(map(len, self._leases.values()))
 
     def _expired(self, lease: _Lease, now: float) -> bool:
         return now - lease.renewed > LOCK_MAX_LIVE_SECONDS

@@ -13,11 +13,16 @@ from rocketcore.broker.state.attributes import GROUP_ATTRIBUTES, altered
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import check_queue_count
 from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, Permission, ResponseCode
-from rocketcore.errors import BrokerError, InvalidParameter
-from rocketcore.naming import is_legal, is_legal_group
+from rocketcore.errors import BrokerError, BrokerSystemError, InvalidParameter
+from rocketcore.naming import is_legal, is_legal_group, is_legal_topic
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock
+
+CAPACITY = 250_000
+"""Groups that are kept."""
+FORBIDDEN_CAPACITY = 100_000
+"""Pairs of group and topic of which the group may not read the topic."""
 
 
 class SubscriptionGroups:
@@ -56,6 +61,8 @@ class SubscriptionGroups:
             return found
         if not (self._auto_create() or group.startswith(SYSTEM_GROUP_PREFIX)) or not is_legal_group(group):
             return None
+        if len(self.table) >= CAPACITY:
+            return None
         created = SubscriptionGroupConfig(group_name=group)
         self.table[group] = created
         self._changed()
@@ -70,9 +77,17 @@ class SubscriptionGroups:
         return bool(self._forbidden) and bool(self._forbidden.get(group, {}).get(topic, 0) & Permission.READ)
 
     def forbid(self, group: str, topic: str, is_forbidden: bool) -> None:
-        """Take a group's right to read a topic, or give it back; raises BrokerError for an unknown group."""
+        """Take a group's right to read a topic, or give it back.
+
+        raises  BrokerError for an unknown group, a name that no topic can have, and where there is no room
+        """
         if group not in self.table:
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
+        pairs = sum(map(len, self._forbidden.values()))
+        if is_forbidden and pairs >= FORBIDDEN_CAPACITY and topic not in self._forbidden.get(group, ()):
+            raise _full(f"{FORBIDDEN_CAPACITY} topics are forbidden to groups")
+        if is_forbidden and not is_legal_topic(topic):
+            raise InvalidParameter(InvalidParameter.response_code, f"no topic can be called {topic!r}")
         topics = self._forbidden.setdefault(group, {})
         topics[topic] = topics.get(topic, 0) & ~Permission.READ | (Permission.READ if is_forbidden else 0)
         if not topics[topic]:
@@ -106,6 +121,8 @@ class SubscriptionGroups:
         self.check(group)
         name = group.group_name
         found = self.table.get(name)
+        if found is None and len(self.table) >= CAPACITY:
+            raise _full(f"{CAPACITY} groups are there")
         current = (found.attributes or {}) if found is not None else {}
         changes = (group.attributes or {}).items()
         attributes = altered(current, changes, GROUP_ATTRIBUTES, is_new=found is None)
@@ -131,3 +148,7 @@ class SubscriptionGroups:
     def _changed(self) -> None:
         self.data_version.next_version(self._clock.time_millis())
         self._on_change()
+
+
+def _full(what: str) -> BrokerError:
+    return BrokerSystemError(BrokerSystemError.response_code, f"{what}, no more are kept")

@@ -25,7 +25,7 @@ from rocketcore.codes import (
     TRANS_OP_HALF_TOPIC,
     Permission,
 )
-from rocketcore.errors import InvalidParameter
+from rocketcore.errors import BrokerSystemError, InvalidParameter
 from rocketcore.naming import is_legal, is_system_topic, topic_limit
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.topic import (
@@ -38,6 +38,9 @@ from rocketcore.protocol.bodies.topic import (
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
 logger = logging.getLogger(__name__)
+
+CAPACITY = 250_000
+"""Topics that are kept: no name server takes a registration with more."""
 
 _READ_WRITE = int(Permission.READ | Permission.WRITE)
 _SCHEDULE_QUEUES = 18
@@ -139,7 +142,10 @@ class TopicConfigs:
     def create_for_send(
         self, topic: str, default_topic: str, queue_count: int, *, auto_create: bool, topic_sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Create a topic for its first message by copying ``default_topic``; None where that is not allowed."""
+        """Create a topic for its first message by copying ``default_topic``; None where that is not allowed.
+
+        raises  BrokerSystemError where there is no room for it, as ``ensure`` and ``update`` do
+        """
         found = self.table.get(topic)
         if found is not None:
             return found
@@ -157,7 +163,7 @@ class TopicConfigs:
             topic_filter_type=default.topic_filter_type,
             topic_sys_flag=topic_sys_flag,
         )
-        self._put(created)
+        self._add(created)
         return created
 
     def ensure(self, topic: str, queues: int, *, order: bool = False) -> TopicConfig:
@@ -166,7 +172,7 @@ class TopicConfigs:
         if found is not None:
             return found
         created = replace(_topic(topic, queues), order=order)
-        self._put(created)
+        self._add(created)
         return created
 
     def restore(self, queue_counts: Mapping[str, int]) -> None:
@@ -181,7 +187,7 @@ class TopicConfigs:
                 if not name.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
                     count = max(count, self._config.default_topic_queue_nums)
                 logger.warning("topic restored from its queues topic=%s queues=%d", name, count)
-                self.ensure(name, count)
+                self._put(_topic(name, count))
             elif self.file.is_older and found.read_queue_nums < count:
                 logger.warning("topic has more queues than its older settings say topic=%s queues=%d", name, count)
                 write_queues = max(count, found.write_queue_nums)
@@ -209,7 +215,7 @@ class TopicConfigs:
         changed = replace(topic, attributes=after)
         if changed == found:
             return False
-        self._put(changed)
+        self._add(changed)
         return True
 
     def delete(self, topics: Iterable[str]) -> None:
@@ -274,6 +280,13 @@ class TopicConfigs:
             if name not in texts:
                 texts[name] = b"%b:%b" % (fastjson.dumps(name), topic.encode())
         return b"{%b}" % b",".join(texts.values())
+
+    def _add(self, topic: TopicConfig) -> None:
+        if topic.topic_name not in self.table and len(self.table) >= CAPACITY:
+            raise BrokerSystemError(
+                BrokerSystemError.response_code, f"{CAPACITY} topics are there, no more are kept: {topic.topic_name}"
+            )
+        self._put(topic)
 
     def _put(self, topic: TopicConfig) -> None:
         self.table[topic.topic_name] = topic
