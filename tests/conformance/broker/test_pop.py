@@ -20,7 +20,7 @@ def pop_fields(
 ) -> dict[str, str]:
     return {
         "consumerGroup": group, "topic": topic, "queueId": str(queue), "maxMsgNums": str(count),
-        "invisibleTime": "600000", "pollTime": str(poll), "bornTime": str(int(time.time() * 1000)), "initMode": "0",
+        "invisibleTime": "600000", "pollTime": str(poll), "bornTime": "0", "initMode": "0",
         "expType": "TAG", "exp": "*", "order": "false", **more,
     }  # fmt: skip
 
@@ -53,6 +53,16 @@ def test_messages_are_handed_out_once(broker: Connection) -> None:
     assert (answer.fields["startOffsetInfo"], answer.fields["msgOffsetInfo"], answer.fields["restNum"]) == ("", "", "0")
     at = {"consumerGroup": group, "topic": topic, "queueId": "0"}
     broker.eventually(lambda: broker.ask(14, at).fields == {"offset": "3"})
+
+
+def test_a_pop_that_comes_late_takes_nothing(broker: Connection) -> None:
+    """Half a second after it was made, beyond what it would have waited: who asked is not there any more."""
+    topic, group = broker.topic(), broker.group()
+    broker.sent(topic, b"0")
+    answer = broker.ask(200050, pop_fields(topic, group, bornTime=str(int(time.time() * 1000) - 1000)))
+    assert (answer.code, answer.bodies) == (210, [])
+    assert (answer.remark or "").endswith("pop message is timeout too much")
+    assert broker.ask(200050, pop_fields(topic, group)).bodies == [b"0"]
 
 
 def test_a_first_pop_says_where_the_group_begins(broker: Connection) -> None:
