@@ -1,4 +1,4 @@
-"""The examples of the public interface, each as it is written there, against a cluster of our own.
+"""The examples of the public interface, each as it is written there, against a cluster of our own; 1 to 6 on Apache's too.
 
 Only the name server's address is another one, and what an example leaves to its reader (``archive``) is given to it.
 """
@@ -23,17 +23,33 @@ import pytest
 import rocketcore as rmq
 from rocketcore.local import LocalCluster
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(240)
+
+APACHE = [pytest.param(version, marks=pytest.mark.interop) for version in ("4.9.7", "5.5.0")]
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[str]:
+def our_shop() -> Iterator[str]:
     """A fresh cluster whose topics have four queues, as every example expects to find it."""
-    with LocalCluster() as running:
-        with rmq.Admin(running.namesrv) as admin:
-            for topic in ("orders", "metrics"):
-                admin.create_topic(topic, queues=4)
+    with LocalCluster(properties={"messageDelayLevel": "1s 1s 1s"}) as running:
+        open_shop(running.namesrv)
         yield running.namesrv
+
+
+@pytest.fixture(scope="module", params=["ours", *APACHE])
+def shop(request: pytest.FixtureRequest) -> str:
+    """The same on our servers and on Apache's."""
+    if request.param == "ours":
+        return str(request.getfixturevalue("our_shop"))
+    namesrv: str = request.getfixturevalue("apache_clusters")(request.param).namesrv
+    open_shop(namesrv)
+    return namesrv
+
+
+def open_shop(namesrv: str) -> None:
+    with rmq.Admin(namesrv) as admin:
+        for topic in ("orders", "metrics", "quotes", "order-events", "reminders"):
+            admin.create_topic(topic, queues=4)
 
 
 def source(text: str, namesrv: str) -> str:
@@ -174,9 +190,27 @@ def test_4_throughput(shop: str) -> None:
     assert total == 100_501
 
 
+def test_5_ordered_and_delayed(shop: str) -> None:
+    text = """
+        with rmq.Producer("127.0.0.1:9876", group="shop") as producer:
+            for step in ("created", "paid", "shipped"):
+                producer.send("order-events", step, message_group="order-42")      # one queue, in order
+            producer.send("reminders", "soon", delay_level=3)                       # 4.9 and 5.x
+        """
+    exec(source(text, shop), {"rmq": rmq})
+    read: dict[str, list[rmq.ReceivedMessage]] = {"order-events": [], "reminders": []}
+    with rmq.PullConsumer(shop, group="audit-5", start_from="first") as consumer:
+        for topic in read:
+            consumer.subscribe(topic)
+        while sum(map(len, read.values())) < 4 and (messages := consumer.poll(timeout=30.0)):
+            for message in messages:
+                read[message.topic].append(message)
+    assert [message.text() for message in read["order-events"]] == ["created", "paid", "shipped"]
+    assert len({message.queue for message in read["order-events"]}) == 1
+    assert [message.text() for message in read["reminders"]] == ["soon"]
+
+
 def test_5_request_and_reply(shop: str) -> None:
-    with rmq.Admin(shop) as admin:
-        admin.create_topic("quotes", queues=4)
     names: dict[str, Any] = {"rmq": rmq}
     exec(
         compile(
@@ -232,9 +266,9 @@ def test_6_transactions(shop: str) -> None:
     assert [message.body for message in read if message.properties.get("TRAN_MSG")] == [b"..."]
 
 
-def test_11_pull_seek_commit(shop: str) -> None:
+def test_11_pull_seek_commit(our_shop: str) -> None:
     archived: list[rmq.ReceivedMessage] = []
-    with rmq.Producer(shop, group="shop") as producer:
+    with rmq.Producer(our_shop, group="shop") as producer:
         for i in range(50):
             producer.send("orders", f"audit {i}")
     names: dict[str, Any] = {"rmq": rmq, "MessageQueue": rmq.MessageQueue, "archive": archived.extend}
@@ -246,19 +280,19 @@ def test_11_pull_seek_commit(shop: str) -> None:
                 consumer.commit()
             consumer.seek(MessageQueue("orders", "broker-a", 0), 0)   # also a datetime, "first", "last"
         """
-    exec(source(text, shop), names)
+    exec(source(text, our_shop), names)
     assert {f"audit {i}" for i in range(50)} <= {message.text() for message in archived}
     assert len({(message.queue, message.offset) for message in archived}) == len(archived)
     queue = rmq.MessageQueue("orders", "broker-a", 0)
-    with rmq.PullConsumer(shop, group="audit") as consumer:
+    with rmq.PullConsumer(our_shop, group="audit") as consumer:
         assert consumer.committed(queue) == 1 + max(message.offset for message in archived if message.queue == queue)
 
 
-def test_11_receive_and_acknowledge(shop: str) -> None:
+def test_11_receive_and_acknowledge(our_shop: str) -> None:
     ran: list[rmq.ReceivedMessage] = []
-    with rmq.Admin(shop) as admin:
+    with rmq.Admin(our_shop) as admin:
         admin.create_topic("work", queues=2)
-    with rmq.Producer(shop, group="shop") as producer:
+    with rmq.Producer(our_shop, group="shop") as producer:
         producer.send("work", "big job", tag="big")
         producer.send("work", "small job", tag="small")
     text = """
@@ -268,9 +302,9 @@ def test_11_receive_and_acknowledge(shop: str) -> None:
                 run(message)
                 message.ack()                                 # or message.change_invisible(60.0)
         """
-    exec(source(text, shop), {"rmq": rmq, "run": ran.append})
+    exec(source(text, our_shop), {"rmq": rmq, "run": ran.append})
     assert [message.text() for message in ran] == ["small job"]
-    with rmq.SimpleConsumer(shop, group="jobs") as consumer:
+    with rmq.SimpleConsumer(our_shop, group="jobs") as consumer:
         consumer.subscribe("work", tag="small")
         assert consumer.receive(timeout=0.5) == []
 
@@ -291,10 +325,10 @@ def test_7_everything_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert sum(admin.max_offset(rmq.MessageQueue("orders", "broker-a", i)) for i in range(4)) == 1
 
 
-def test_9_columns(shop: str) -> None:
+def test_9_columns(our_shop: str) -> None:
     import pyarrow as pa
 
-    with rmq.Admin(shop) as admin:
+    with rmq.Admin(our_shop) as admin:
         before = sum(admin.max_offset(rmq.MessageQueue("orders", "broker-a", i)) for i in range(4))
     names: dict[str, Any] = {
         "rmq": rmq,
@@ -304,8 +338,8 @@ def test_9_columns(shop: str) -> None:
         producer.send_arrow("orders", record_batch, body="payload", keys="id", tag="kind")    # no Python object per row
         table = rmq.read_arrow("127.0.0.1:9876", topic="orders", start="first", end="last")   # pyarrow.Table, one row a message
         """  # noqa: E501 (as it is written there)
-    with rmq.Producer(shop, group="shop") as names["producer"]:
-        exec(source(text, shop), names)
+    with rmq.Producer(our_shop, group="shop") as names["producer"]:
+        exec(source(text, our_shop), names)
     table = names["table"]
     assert table.num_rows == before + 2
     rows = {row["body"]: (row["keys"], row["tags"]) for row in table.select(["body", "keys", "tags"]).to_pylist()}
