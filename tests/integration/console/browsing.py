@@ -155,5 +155,8 @@ def write_everything(page: Page, namesrv: str) -> None:
     page.wait_for_url("**/dead-letters?done=purged")
 
     page.goto("/audit")
-    assert page.locator("tbody tr").count() == 8
+    assert set(page.locator("tbody td:nth-child(2)").all_inner_texts()) == {
+        "topic/new", "topic/update", "topic/publish", "topic/delete", "group/reset", "message/resend",
+        "dead-letters/redrive", "dead-letters/purge",
+    }  # fmt: skip
     assert page.locator("tbody .pill.bad").count() == 0
