@@ -13,7 +13,6 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import os
-import random
 import re
 import threading
 import time
@@ -94,7 +93,7 @@ class UniqKeys:
     ) -> None:
         self._address = ipaddress.ip_address(address or outward_ip()).packed
         self._pid = os.getpid() if pid is None else pid
-        self._number = random.SystemRandom().getrandbits(32) if process_number is None else process_number
+        self._number = int.from_bytes(os.urandom(4), "big") if process_number is None else process_number
         self._clock = clock
         self._next_number = itertools.count().__next__  # one step: threads need no lock for it
         self._current = (-1, 0.0, "")  # run, when its stamp is too old, all of an id but the counter

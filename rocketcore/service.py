@@ -1,11 +1,11 @@
 """Time, retry intervals and supervised background work, so that no other module reads a clock or starts a bare task.
 
-``Clock`` is the only source of time below the command line: tests pass a ``ManualClock`` and turn it by hand.
+``Clock`` is the only source of time below the command line: tests pass a ``ManualClock`` and turn it by hand. asyncio
+is imported where it is used, here and in ``transport``: a command that only asks has no loop, and starts without it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import threading
@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    import asyncio
     from random import Random
 
 __all__ = [
@@ -173,6 +174,8 @@ class PeriodicTask:
     ) -> None:
         self.name = name
         self.failures = 0
+        import asyncio
+
         self._function = function
         self._interval = interval if callable(interval) else lambda: interval
         self._initial_delay = self._interval() if initial_delay is None else initial_delay
@@ -180,6 +183,8 @@ class PeriodicTask:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        import asyncio
+
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=self.name)
 
@@ -188,6 +193,8 @@ class PeriodicTask:
 
     async def stop(self) -> None:
         """Cancel the task and wait for its end."""
+        import asyncio
+
         task, self._task = self._task, None
         if task is None:
             return
@@ -197,6 +204,8 @@ class PeriodicTask:
         await asyncio.wait([task])
 
     async def _run(self) -> None:
+        import asyncio
+
         delay = self._initial_delay
         while True:
             try:

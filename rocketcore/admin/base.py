@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from rocketcore.admin.requests import CLUSTER_INFO, Request
 from rocketcore.client import api
-from rocketcore.client.config import NameServers, name_server_list
+from rocketcore.client.addresses import NameServers, name_server_list
 from rocketcore.codes import MASTER_ID
 from rocketcore.errors import (
     ClientClosed,
@@ -28,16 +28,16 @@ from rocketcore.errors import (
 )
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
-from rocketcore.protocol.signing import Signer
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
 
 if TYPE_CHECKING:
     from rocketcore.protocol.command import RemotingCommand
+    from rocketcore.protocol.signing import Signer
     from rocketcore.transport.client import Remoting, RemotingClient
     from rocketcore.transport.hooks import RpcHook
     from rocketcore.transport.tls.settings import TlsOption
 
-__all__ = ["AdminBase", "Question", "first_address", "masters_in", "merged", "no_broker"]
+__all__ = ["AdminBase", "Question", "first_address", "masters_in", "merged", "no_broker", "signer_of"]
 
 T = TypeVar("T")
 K = TypeVar("K", MessageQueue, str)
@@ -45,6 +45,15 @@ V = TypeVar("V")
 
 Question: TypeAlias = "Callable[[Remoting, str, float], Awaitable[T]]"
 """A ``Request``, or several with one answer: connections, address, timeout in seconds → answer."""
+
+
+def signer_of(access_key: str, secret_key: str) -> Signer | None:
+    """Return who signs for an account, imported for those who have one."""
+    if not access_key:
+        return None
+    from rocketcore.protocol.signing import Signer
+
+    return Signer(access_key, secret_key)
 
 
 class _AskTwice:
@@ -100,7 +109,7 @@ class AdminBase:
         self._address_map = dict(broker_address_map or {})
         self._tls = tls
         self._hooks = hooks
-        self._signer = Signer(access_key, secret_key) if access_key else None
+        self._signer = signer_of(access_key, secret_key)
         self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
         self._own: RemotingClient | None = None
         self._closed = False

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from threading import Thread
 from typing import Any, Final, Self, TypeVar
 
+from rocketcore.admin.base import signer_of
 from rocketcore.admin.cluster import BrokerStatus
 from rocketcore.admin.logic import AsyncAdmin, CreatedTopic
+from rocketcore.client.addresses import NameServers
 from rocketcore.client.blocking import blocking
-from rocketcore.client.config import NameServers
 from rocketcore.errors import RocketError
-from rocketcore.protocol.signing import Signer
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.tls.settings import TlsOption
@@ -104,7 +104,7 @@ class Admin:
         self._client = BlockingRemotingClient(
             tls=tls,
             hooks=hooks,
-            signer=Signer(access_key, secret_key) if access_key else None,
+            signer=signer_of(access_key, secret_key),
             address_map=broker_address_map,
             name="admin",
         )

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.admin.clients import ClientAdmin
-from rocketcore.admin.messages import pull_header
+from rocketcore.admin.messages import messages_in, pull_header
 from rocketcore.admin.requests import topic_stats
 from rocketcore.client import api
 from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID
 from rocketcore.errors import RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
-from rocketcore.protocol.message import decode_messages
 from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class DeadLetterAdmin(ClientAdmin):
         """Return dead letters of a queue from an offset on, as many as the broker gives at once; none at the end."""
         header = pull_header(queue, offset, max_messages)
         result = await self._at_broker_of(queue, lambda r, a, t: api.pull_message(r, a, header, t))
-        return decode_messages(result.body, queue.broker) if result.body else []
+        return messages_in(result.body, queue.broker)
 
     async def redrive(self, group: str, messages: Sequence[ReceivedMessage]) -> int:
         """Have a group receive dead letters of one queue again, in order; return how many.

@@ -18,7 +18,6 @@ from rocketcore.ids import is_offset_id, place_of
 from rocketcore.message import KEY_SEPARATOR, KeyKind, MessageQueue
 from rocketcore.naming import check_topic
 from rocketcore.protocol.headers.message import PullMessageRequestHeader, QueryMessageRequestHeader
-from rocketcore.protocol.message import decode_messages
 from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
@@ -27,10 +26,19 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.transport.client import Remoting
 
-__all__ = ["END_OF_TIME", "MessageAdmin", "masters_of_route", "pull_header", "query_at"]
+__all__ = ["END_OF_TIME", "MessageAdmin", "masters_of_route", "messages_in", "pull_header", "query_at"]
 
 END_OF_TIME = (1 << 63) - 1
 _ID_ANSWERS = 32
+
+
+def messages_in(body: bytes, broker: str) -> list[ReceivedMessage]:
+    """Return the messages of an answer. Their kernels are imported here: most commands look at no message."""
+    if not body:
+        return []
+    from rocketcore.protocol.message import decode_messages
+
+    return decode_messages(body, broker)
 
 
 class MessageAdmin(ClusterAdmin):
@@ -154,7 +162,7 @@ class MessageAdmin(ClusterAdmin):
             raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, what)
         header = pull_header(queue, offset, 1)
         result = await api.pull_message(self._connections(), masters[queue.broker], header, deadline.remaining())
-        for message in decode_messages(result.body, queue.broker) if result.body else ():
+        for message in messages_in(result.body, queue.broker):
             if message.offset == offset:
                 return message
         place = f"offset {offset} of {queue.topic} {queue.broker}/{queue.queue_id}"
@@ -203,7 +211,7 @@ def query_at(
 
     async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
         body = await api.query_message(remoting, address, header, timeout)
-        found = decode_messages(body, names[address]) if body else []
+        found = messages_in(body, names[address])
         own = [message for message in found if message.queue.topic == header.topic and fits(message)]
         return list({message.physical_offset: message for message in own}.values())
 
@@ -218,7 +226,7 @@ def _at_place(physical_offset: int, message_id: str, topic: str | None, broker: 
             if error.code == ResponseCode.SYSTEM_ERROR:  # which is also "there is none"
                 return []
             raise
-        found = decode_messages(body, broker)
+        found = messages_in(body, broker)
         wanted = message_id.upper()
         return [each for each in found if each.offset_msg_id == wanted and topic in (None, each.queue.topic)]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.admin.base import AdminBase, masters_in
-from rocketcore.admin.messages import masters_of_route
+from rocketcore.admin.messages import masters_of_route, messages_in
 from rocketcore.admin.requests import Request
 from rocketcore.client import api
 from rocketcore.codes import (
@@ -24,7 +24,6 @@ from rocketcore.ids import new_uniq_key, place_of
 from rocketcore.message import NAME_SEPARATOR, PROPERTY_SEPARATOR, UNIQ_KEY, MessageQueue
 from rocketcore.protocol.headers.admin import GetConsumeStatsInBrokerHeader, ViewBrokerStatsDataRequestHeader
 from rocketcore.protocol.headers.message import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from rocketcore.protocol.message import decode_messages
 from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ class StatisticsAdmin(AdminBase):
             place = await _echo_to(queue, sent_at)(remoting, address, timeout)
             answered_at = self._clock.time_millis()
             body = await api.view_message(remoting, address, place, within.remaining())
-            for message in decode_messages(body, queue.broker):
+            for message in messages_in(body, queue.broker):
                 if message.body == _ECHO:
                     return Echo(self._clock.monotonic() - began, sent_at, answered_at, message.store_timestamp)
             raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"what {address} has at {place} is not what was sent")

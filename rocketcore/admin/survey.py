@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketcore.admin.groups import STORED_OFFSETS
-from rocketcore.admin.messages import pull_header
+from rocketcore.admin.messages import messages_in, pull_header
 from rocketcore.admin.redrive import RedriveAdmin
 from rocketcore.admin.requests import BROKER_RUNTIME_INFO, CLUSTER_INFO, Request, topic_stats
 from rocketcore.client import api
@@ -21,7 +21,6 @@ from rocketcore.codes import MASTER_ID, Permission, RequestCode
 from rocketcore.errors import DecodeError, RocketError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.admin import GetConsumeStatsInBrokerHeader
-from rocketcore.protocol.message import decode_messages
 from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
@@ -297,7 +296,7 @@ class SurveyAdmin(RedriveAdmin):
     ) -> list[ReceivedMessage]:
         header = pull_header(queue, offset, count)
         result = await api.pull_message(self._connections(), address, header, deadline.remaining())
-        return decode_messages(result.body, queue.broker) if result.body else []
+        return messages_in(result.body, queue.broker)
 
     async def group_offsets(self, topic: str) -> dict[str, dict[MessageQueue, int]]:
         """Return the offsets that groups have stored in a topic, by group; one request a master.

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from rocketcore.admin.client import Admin
 from rocketcore.cli.options import Credentials
-from rocketcore.client.config import NameServers
+from rocketcore.client.addresses import NameServers
 from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = ["CommandAdmin"]

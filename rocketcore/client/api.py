@@ -48,10 +48,10 @@ from rocketcore.protocol.headers.message import (
     ViewMessageRequestHeader,
 )
 from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
-from rocketcore.transport.client import Remoting
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
+    from rocketcore.transport.client import Remoting
 
 __all__ = [
     "SEND_STATUSES",

@@ -8,16 +8,14 @@ RocketMQ 5.5.0: ``ClientConfig``, ``DefaultMQProducer``, ``DefaultMQPushConsumer
 
 from __future__ import annotations
 
-import ipaddress
-import os
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import ssl  # noqa: F401 - TlsOption names it, for who asks for the types of the settings
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
-from rocketcore.addresses import split
+from rocketcore.client.addresses import DEFAULT_NAMESRV, NameServers, name_server_list
 from rocketcore.client.hooks import Hook, check_hooks, rpc_hooks
 from rocketcore.client.selectors import Selector, find_selector
 from rocketcore.codes import MAX_MESSAGE_BYTES, TRACE_TOPIC
@@ -29,6 +27,7 @@ from rocketcore.protocol.allocate import AllocateStrategy, find_strategy
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import Signer
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.tls.settings import TlsConfig as TlsConfig  # as ssl
 from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = [
@@ -46,11 +45,9 @@ __all__ = [
     "name_server_list",
 ]
 
-NameServers: TypeAlias = str | Iterable[str] | None
 Checker: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 StartFrom: TypeAlias = Literal["first", "last"] | datetime
 
-DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 RECORD_BATCH_BYTES: Final = 1 << 20
 """About what a record batch of messages holds, read, on its way and in a file: it costs little for each row then, and
 is soon full."""
@@ -59,53 +56,6 @@ MAX_INVISIBLE_SECONDS: Final = 12 * 60 * 60
 """Longest time for which a message may be invisible; Apache's proxy takes no more."""
 
 _COMPRESSIONS: Final = ("zlib", "lz4", "zstd")
-_HOST: Final = re.compile(r"[^\s\x00-\x1f\[\]@?#'\"]+")
-
-
-def name_server_list(namesrv: NameServers, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the name server addresses of an argument.
-
-    namesrv  ``host:port``, several joined by ``;`` or ``,``, or an iterable of them; None: ``ROCKETMQ_NAMESRV_ADDR``,
-             then ``NAMESRV_ADDR``, then ``127.0.0.1:9876``
-    raises   ConfigError for what is no address
-    """
-    if namesrv is None:
-        namesrv = environ.get("ROCKETMQ_NAMESRV_ADDR") or environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
-    parts = [namesrv] if isinstance(namesrv, str) else namesrv
-    if isinstance(parts, (bytes, bytearray)) or not isinstance(parts, Iterable):
-        raise ConfigError(f"namesrv is text or several texts, got {type(parts).__name__}")
-    addresses: dict[str, None] = {}
-    for part in parts:
-        if not isinstance(part, str):
-            raise ConfigError(f"each name server address is text, got {type(part).__name__}")
-        addresses |= dict.fromkeys(filter(None, map(str.strip, re.split("[;,]", part))))
-    if not addresses:
-        raise ConfigError("no name server address was given")
-    for address in addresses:
-        _check_address(address)
-    return tuple(addresses)
-
-
-def _check_address(address: str) -> None:
-    """Refuse a name server address that no connection can be made to."""
-    if "/" in address:
-        raise ConfigError(f"name server address {address!r} is host:port, without a scheme or a path")
-    try:
-        host, port = split(address)
-    except ValueError:
-        port = 0
-    if not port:
-        raise ConfigError(f"name server address {address!r} is not host:port")
-    if not (_is_ipv6(host) if ":" in host else _HOST.fullmatch(host)):
-        raise ConfigError(f"name server address {address!r}: {host!r} is no host")
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        ipaddress.IPv6Address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_above_zero(config: ClientConfig, *names: str) -> None:

@@ -8,15 +8,17 @@ RocketMQ 5.5.0: ``MQClientInstance.topicRouteData2TopicPublishInfo``, ``TopicPub
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketcore.codes import MASTER_ID, Permission
 from rocketcore.errors import DecodeError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.route import QueueData, TopicRouteData
+
+if TYPE_CHECKING:
+    import random
 
 __all__ = ["RouteTable", "TopicRoute", "inherit_route", "readable_queues", "topic_route", "with_brokers"]
 
@@ -141,6 +143,8 @@ class RouteTable:
     __slots__ = ("_addresses", "_answers", "_identities", "_inherited", "_random", "_routes")
 
     def __init__(self, rng: random.Random | None = None) -> None:
+        import random
+
         self._routes: dict[str, TopicRoute] = {}
         self._answers: dict[str, TopicRouteData] = {}
         self._inherited: set[str] = set()

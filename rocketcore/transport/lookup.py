@@ -7,7 +7,6 @@ that is being looked up waits for the same thread: a resolver that hangs costs o
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 from concurrent.futures import Future
@@ -36,6 +35,8 @@ class HostLookup:
 
     async def find_async(self, host: str, port: int) -> list[Address]:
         """Look up and let the loop go on meanwhile; may be cancelled."""
+        import asyncio
+
         return _numeric(host, port) or await asyncio.wrap_future(self._look_up(host, port))
 
     def _look_up(self, host: str, port: int) -> Future[list[Address]]:
@@ -76,4 +77,6 @@ def _numeric(host: str, port: int) -> list[Address]:
 
 
 def _ask(host: str, port: int, flags: int = 0) -> list[Any]:
-    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    # Bytes of a name in ASCII are taken as they are; a text goes through the codec of other names, a slow import.
+    name = host.encode() if host.isascii() else host
+    return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)

@@ -13,7 +13,7 @@ import select
 import socket
 import struct
 import threading
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketcore.codes import RemotingFlag
 from rocketcore.errors import ConnectionLost, DecodeError, RequestTimeout, TransportError
@@ -22,7 +22,9 @@ from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.service import Clock
 from rocketcore.transport import exchange
 from rocketcore.transport.limits import ChannelLimits
-from rocketcore.transport.tls.socket import TlsSocket
+
+if TYPE_CHECKING:
+    from rocketcore.transport.tls.socket import TlsSocket
 
 __all__ = ["BlockingChannel", "ChannelOwner", "PendingAnswer", "Retired"]
 

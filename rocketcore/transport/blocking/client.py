@@ -18,7 +18,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import (
@@ -37,7 +37,9 @@ from rocketcore.transport.blocking.channel import (
 )
 from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.routes import Route, Routes
-from rocketcore.transport.tls.socket import TlsSocket
+
+if TYPE_CHECKING:
+    from rocketcore.transport.tls.socket import TlsSocket
 
 __all__ = [
     "BlockingChannel",
@@ -270,6 +272,8 @@ class BlockingRemotingClient(BaseClient):
                 connected: socket.socket | TlsSocket = sock
                 if self._tls is not None:
                     left = deadline - self.clock.monotonic()
+                    from rocketcore.transport.tls.socket import TlsSocket
+
                     connected = TlsSocket(sock, self._tls.context, self._tls.hostname(host), left)
                 sock.settimeout(None)
             except BaseException:

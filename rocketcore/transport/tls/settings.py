@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import logging
 import os
-import ssl
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["ClientTls", "TlsConfig", "TlsOption", "check_key", "file_problem"]
 
@@ -54,6 +56,8 @@ class TlsConfig:
 
     def context(self) -> ssl.SSLContext:
         """Return OpenSSL's form of it; raises ConfigError for files that cannot be used."""
+        import ssl
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
@@ -73,8 +77,9 @@ class TlsConfig:
         return context
 
 
-TlsOption: TypeAlias = bool | TlsConfig | ssl.SSLContext
-"""The argument ``tls`` of clients: off, on with the system's authorities, settings, or a context of the caller's."""
+TlsOption: TypeAlias = "bool | TlsConfig | ssl.SSLContext"
+"""The argument ``tls`` of clients: off, on with the system's authorities, settings, or a context of the caller's.
+A text, since commands start without ssl."""
 
 
 class ClientTls:
@@ -118,6 +123,8 @@ def check_key(path: Path | str) -> None:
 
 def file_problem(error: Exception, files: Iterable[Path | str | None]) -> str:
     """Say what is wrong with TLS files: OpenSSL names neither file nor cause in words."""
+    import ssl
+
     for path in files:
         if path is not None and not os.access(path, os.R_OK):
             return f"{path} cannot be read"

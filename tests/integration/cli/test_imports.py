@@ -1,0 +1,54 @@
+"""What a command imports: its time is that of its imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+from rocketcore.local import LocalCluster
+
+HEAVY: Final = ["asyncio", "concurrent.futures.thread", "email", "encodings.idna", "hashlib", "importlib.metadata",
+                "random", "ssl", "subprocess", "tomllib"]  # fmt: skip
+"""Of the standard library, what a command that only asks does without."""
+
+LIBRARIES: Final = {"click", "msgspec", "typing_extensions"}
+MODULES: Final = """
+addresses codes config_file errors ids message message_queue naming printable service table
+_fast _fast.command _fast.fields _fast.frame _fast.status
+admin admin.accounts admin.base admin.client admin.clients admin.cluster admin.dead_letters admin.groups admin.history
+admin.logic admin.messages admin.offsets admin.redrive admin.requests admin.shapes admin.statistics admin.survey
+admin.timestamps
+cli cli.budget cli.cluster cli.confirm cli.connection cli.contexts cli.failures cli.main cli.options cli.render
+cli.topic
+client client.addresses client.api client.blocking client.route_table
+protocol protocol.bodies protocol.bodies.base protocol.bodies.route protocol.bodies.topic protocol.command
+protocol.fastjson protocol.frame protocol.headers protocol.headers.admin protocol.headers.auth
+protocol.headers.consumer protocol.headers.message protocol.headers.nameserver protocol.json_header protocol.schema
+transport transport.base_client transport.blocking transport.blocking.channel transport.blocking.client
+transport.exchange transport.hooks transport.limits transport.lookup transport.routes transport.tls
+transport.tls.settings
+"""
+"""Of ours."""
+
+PROGRAM: Final = """
+import sys, threading
+before = set(sys.modules)  # what a .pth file of the environment brings
+from rocketcore.cli.main import run
+code = run(sys.argv[1:])
+print("code", code, "threads", threading.active_count())
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_a_command_that_asks_imports_what_it_needs(cluster: LocalCluster) -> None:
+    command = [sys.executable, "-c", PROGRAM, "topic", "list", "--namesrv", cluster.namesrv]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    *_, outcome, modules = done.stdout.splitlines()
+    imported = set(modules.split())
+    assert outcome == "code 0 threads 1"
+    assert not imported & set(HEAVY)
+    ours = {name.removeprefix("rocketcore.") for name in imported if name.startswith("rocketcore.")}
+    assert ours == {*MODULES.split()}
+    others = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
+    assert {name for name in others if not name.startswith("_")} - {"cython_runtime", "rocketcore"} == LIBRARIES
