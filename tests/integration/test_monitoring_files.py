@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import urllib.request
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import rocketcore as rmq
 from rocketcore.cli.main import run
 from tests.fixtures.processes import Processes
+from tests.fixtures.promtool import PROMTOOL, check_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 METRIC = re.compile(r"\b(?:rocketmq|rocketcore)_[a-z0-9_]+\b")
@@ -39,6 +41,7 @@ def exported(processes: Processes) -> dict[str, set[str]]:
                 if len(seen) == 4:
                     break
             found: dict[str, set[str]] = {}
+            texts: dict[str, str] = {}
             wanted = {  # what a broker hears of by heartbeats, and a little later
                 "rocketmq_send_to_dlq_messages_total",
                 "rocketmq_consumer_connections",
@@ -47,11 +50,15 @@ def exported(processes: Processes) -> dict[str, set[str]]:
             while not wanted <= found.keys():
                 for server in (namesrv, broker):
                     with urllib.request.urlopen(f"http://{server.ready['metrics']}/metrics", timeout=10) as answer:
-                        for family in text_string_to_metric_families(answer.read().decode()):
-                            assert family.documentation
-                            assert family.type in ("counter", "gauge", "histogram")
-                            for sample in family.samples:
-                                found.setdefault(sample.name, set()).update(sample.labels)
+                        text = answer.read().decode()
+                    for family in text_string_to_metric_families(text):
+                        assert family.documentation
+                        assert family.type in ("counter", "gauge", "histogram")
+                        for sample in family.samples:
+                            found.setdefault(sample.name, set()).update(sample.labels)
+                    texts[server.address] = text
+        for text in texts.values():
+            check_metrics(text)
     return found
 
 
@@ -92,6 +99,13 @@ def test_each_rule_says_what_and_what_to_do() -> None:
         match for alert in alerts for match in re.findall(r"rocket ((?:[a-z]+ )?[a-z]+)", alert.split("action:")[1])
     }
     assert verbs >= {"dlq show", "group describe", "broker undrain"}
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not there")
+def test_promtool_takes_the_rules() -> None:
+    command = [str(PROMTOOL), "check", "rules", str(ROOT / "rocketcore" / "monitoring" / "alerts.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_dashboard_has_no_panels_over_one_another() -> None:

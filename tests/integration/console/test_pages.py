@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 import rocketcore as rmq
 from rocketcore.admin.client import Admin
@@ -18,6 +19,7 @@ from rocketcore.console.console import MOST_REQUESTS
 from rocketcore.console.settings import ConsoleSettings
 from rocketcore.local import LocalCluster
 from tests.fixtures.commands import rocket_command
+from tests.fixtures.promtool import check_metrics
 from tests.integration.console.conftest import ORIGIN, Browser, TestClient
 
 
@@ -160,6 +162,10 @@ def test_health_and_metrics(browser: Browser, filled: tuple[str, str]) -> None:
     assert browser.get("/livez").text == browser.get("/readyz").text == "ok\n"
     text = browser.get("/metrics").text
     assert f'rocketmq_consumer_lag_messages{{topic="{topic}",consumer_group="{group}"}} 5' in text.splitlines()
+    check_metrics(text)
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        assert family.type == "gauge"
 
 
 def test_a_cluster_that_is_silent_is_an_error_in_time(silent_address: str) -> None:
