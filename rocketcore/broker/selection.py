@@ -15,9 +15,19 @@ from rocketcore.message import RETRY_TOPIC
 if TYPE_CHECKING:
     from rocketcore._fast.sql_filter import SqlFilter
 
-__all__ = ["SELECT_ALL", "Selection", "select_by_sql", "select_by_tags", "select_retries", "unreadable"]
+__all__ = [
+    "FILTER_HEADER_LIMIT",
+    "SELECT_ALL",
+    "Selection",
+    "select_by_sql",
+    "select_by_tags",
+    "select_retries",
+    "unreadable",
+]
 
 
+FILTER_HEADER_LIMIT = 256 << 10
+"""Of a request that brings a filter: one by some thousand tags is a field of its header."""
 _LONG_CHARACTERS = 256
 """A client of a thousand queues asks with one expression; a thousand clients do not each have one longer than this."""
 
@@ -53,7 +63,7 @@ def _parse(expression: str) -> Selection:
     return SELECT_ALL if parsed.takes_all else Selection(array("q", parsed.codes), None)
 
 
-# What is remembered is bounded in bytes, too: a request may bring half a MiB of tags, each time others.
+# What is remembered is bounded in bytes, too: a request may bring 256 KiB of tags, each time others.
 _select_by_tags = lru_cache(maxsize=4096)(_parse)
 _select_by_many_tags = lru_cache(maxsize=16)(_parse)
 

@@ -1,4 +1,4 @@
-"""The examples of the public interface, each as it is written there, against a cluster of our own, some on Apache's too.
+"""The examples of the public interface, each as it is written there, against a cluster of ours, some on Apache's too.
 
 Only the name server's address is another one, and what an example leaves to its reader (``archive``) is given to it.
 """

@@ -13,7 +13,14 @@ from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.record import encode_stored
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.record import RecordReader
-from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_sql, select_by_tags, unreadable
+from rocketcore.broker.selection import (
+    FILTER_HEADER_LIMIT,
+    SELECT_ALL,
+    Selection,
+    select_by_sql,
+    select_by_tags,
+    unreadable,
+)
 from rocketcore.broker.services.pop import LONGEST_MILLIS, PopService, Taken
 from rocketcore.broker.services.pop_order import OrderedPops, order_count_info
 from rocketcore.broker.services.pop_poll import HeldPop, PopPoll
@@ -43,8 +50,6 @@ _MAX_BYTES = 1 << 20
 _RETRY_FIRST = 0.2
 """Share of the POPs that look at what comes again before anything else (``popFromRetryProbability``)."""
 _LATE_MILLIS = 500
-_HEADER_LIMIT = 512 << 10
-"""A filter by some thousand tags is a field of the header."""
 NO_NUMBERS = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=0)
 NO_NOTIFICATION = NotificationResponseHeader(has_msg=False)
 NO_POLLING = PollingInfoResponseHeader(polling_num=0)
@@ -67,9 +72,9 @@ class PopProcessor:
     def routes(self) -> Iterable[Route]:
         code, right = RequestCode, Right.SUB
         return (
-            Route(code.POP_MESSAGE, self.pop, PopMessageRequestHeader, right, _HEADER_LIMIT, waits=True),
+            Route(code.POP_MESSAGE, self.pop, PopMessageRequestHeader, right, FILTER_HEADER_LIMIT, waits=True),
             Route(code.PEEK_MESSAGE, self.peek, PeekMessageRequestHeader, right),
-            Route(code.NOTIFICATION, self.notify, NotificationRequestHeader, right, _HEADER_LIMIT, waits=True),
+            Route(code.NOTIFICATION, self.notify, NotificationRequestHeader, right, FILTER_HEADER_LIMIT, waits=True),
             Route(code.POLLING_INFO, self.polling_info, PollingInfoRequestHeader, right),
         )
 

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore._fast.fields import set_apart
 from rocketcore.broker.context import FAQ, BrokerContext
-from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_sql, select_by_tags, select_retries, unreadable
+from rocketcore.broker.selection import (
+    FILTER_HEADER_LIMIT,
+    SELECT_ALL,
+    Selection,
+    select_by_sql,
+    select_by_tags,
+    select_retries,
+    unreadable,
+)
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.state.client_table import ConsumerGroup
 from rocketcore.broker.store import MAX_RECORDS, Cold, GetResult, GetStatus
@@ -48,8 +56,6 @@ _SUSPEND = int(PullSysFlag.SUSPEND)
 _COMMIT_OFFSET = int(PullSysFlag.COMMIT_OFFSET)
 _HAS_SUBSCRIPTION = int(PullSysFlag.SUBSCRIPTION)
 _READ = int(Permission.READ)
-_HEADER_LIMIT = 512 << 10
-"""A subscription to some thousand tags is a field of the header."""
 _LITE_PULL = int(RequestCode.LITE_PULL_MESSAGE)
 _SUCCESS = int(ResponseCode.SUCCESS)
 _FOUND = GetStatus.FOUND
@@ -116,7 +122,7 @@ class PullProcessor:
     def routes(self) -> Iterable[Route]:
         header, right = PullMessageRequestHeader, Right.SUB
         return tuple(
-            Route(code, self.pull, header, right, _HEADER_LIMIT, run=self.pull_chunk, run_most=_RUN_MOST)
+            Route(code, self.pull, header, right, FILTER_HEADER_LIMIT, run=self.pull_chunk, run_most=_RUN_MOST)
             for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
         )
 

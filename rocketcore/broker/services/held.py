@@ -20,7 +20,7 @@ TICK_SECONDS = 1.0
 PER_CONNECTION = 1024
 """Requests that one connection may hold. A client holds one for each queue that it reads."""
 MOST_TEXT = 64 << 20
-"""Characters of the expressions of all that is held, a quarter of them of one connection: each may have half a MiB."""
+"""Characters of the expressions of all that is held, a quarter of them of one connection: each may have 256 Ki."""
 
 
 class _Held(Hashable, Protocol):

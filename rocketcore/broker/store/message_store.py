@@ -302,7 +302,6 @@ class MessageStore:
         finally:
             self._pages.asks = False
 
-
     async def query(self, query: IndexQuery, max_count: int, seconds: float) -> QueryResult | None:
         """Find the newest ``max_count`` messages by a key; None where no index is kept. See ``IndexQuery.ask``."""
         if not self.index.is_kept:

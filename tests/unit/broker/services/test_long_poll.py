@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable
 from typing import cast
 
-from rocketcore.broker.selection import SELECT_ALL, Selection, select_by_tags
+from rocketcore.broker.selection import FILTER_HEADER_LIMIT, SELECT_ALL, Selection, select_by_tags
 from rocketcore.broker.services.held import MOST_TEXT
 from rocketcore.broker.services.long_poll import PER_CONNECTION, HeldPull, LongPoll
 from rocketcore.protocol.command import RemotingCommand
@@ -173,7 +173,7 @@ def test_one_connection_cannot_take_the_places_of_all() -> None:
 
 
 def test_long_expressions_are_held_within_bounds() -> None:
-    text = "x" * (512 << 10)
+    text = "x" * FILTER_HEADER_LIMIT
 
     def pull(channel: Channel) -> HeldPull:
         header = pull_header(0, 0)
