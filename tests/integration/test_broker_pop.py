@@ -220,6 +220,33 @@ def test_a_group_goes_back_where_an_admin_resets_it(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_reset_while_a_pop_reads_leaves_no_commit_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed out after it is committed; else the group would seem to stand where the reset put it."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(3):
+                await client.send("T", b"%d" % number)
+            assert len(await pop(client, "T", clock=clock)) == 3
+            broker = client.broker
+            read, offsets = broker._store.reads.read, broker._context.offsets
+
+            async def read_late(*question: Any) -> Any:
+                found = await read(*question)
+                if not offsets.resets:
+                    offsets.reset(GROUP, "T", 0, 2)
+                return found
+
+            await client.send("T", b"3")
+            monkeypatch.setattr(broker._store.reads, "read", read_late)
+            popped = await pop(client, "T", clock=clock)
+            assert [message.body for message in popped] == [b"2", b"3"]
+            assert (offsets.find(GROUP, "T", 0), offsets.resets) == (4, False)
+
+    asyncio.run(main())
+
+
 def test_a_deleted_topic_is_forgotten(tmp_path: Path) -> None:
     async def main() -> None:
         clock = ManualClock()

@@ -201,6 +201,7 @@ class PopService:
         offsets = queue_offsets(found.body)
         topic, group, queue_id = key
         following, counts = found.next_begin_offset, None
+        self._context.offsets.take_reset(group, topic, queue_id)  # one that came meanwhile: this follows it
         if attempt_id is None:
             result = self.put(["pop", *key, start, offsets, following, pop_time, invisible])
         else:
