@@ -16,7 +16,7 @@ from rocketcore import LocalCluster
 from rocketcore.protocol.trace import PubTrace, SubAfterTrace, SubBeforeTrace
 from tests.fixtures.topics import new_group, new_topic
 from tests.interop.test_java_clients import FROM_FIRST, bodies, consumed, drain
-from tests.peers import DriverError, JavaDriver
+from tests.peers import ApacheCluster, DriverError, JavaDriver
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
@@ -41,10 +41,10 @@ def place(topic: str, number: int) -> dict[str, Any]:
     return {"topic": topic, "brokerName": "broker-a", "queueId": number}
 
 
-def send(cluster: LocalCluster, topic: str, count: int, queue: int | None = None) -> list[rmq.SendResult]:
+def send(namesrv: str, topic: str, count: int, queue: int | None = None) -> list[rmq.SendResult]:
     """Send numbers with our producer, to one queue or to all in turn."""
     chosen = None if queue is None else rmq.MessageQueue(topic, "broker-a", queue)
-    with rmq.Producer(cluster.namesrv, group=new_group()) as producer:
+    with rmq.Producer(namesrv, group=new_group()) as producer:
         return [producer.send(topic, b"%d" % number, keys=f"k{number}", queue=chosen) for number in range(count)]
 
 
@@ -88,7 +88,7 @@ def test_java_broadcasts(driver: JavaDriver, cluster: LocalCluster, topic: str) 
     for name in ("first", "second"):
         options = {**FROM_FIRST, "messageModel": "BROADCASTING", "instanceName": name}
         driver.call("push.start", handle=f"{group}-{name}", group=group, topic=topic, options=options)
-    send(cluster, topic, 8)
+    send(cluster.namesrv, topic, 8)
     for name in ("first", "second"):
         assert bodies(consumed(driver, f"{group}-{name}", 8)) == [b"%d" % number for number in range(8)]
         driver.call("push.shutdown", handle=f"{group}-{name}")
@@ -112,7 +112,7 @@ def test_java_tells_what_it_did(driver: JavaDriver, cluster: LocalCluster, topic
 
 
 def test_java_looks_messages_up(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
-    sent = send(cluster, topic, 3)[1]
+    sent = send(cluster.namesrv, topic, 3)[1]
     [by_key] = driver.call("admin.queryByKey", topic=topic, key="k1")["messageList"]
     [by_unique_id] = driver.call("admin.queryByUniqKey", topic=topic, key=sent.msg_id)["messageList"]
     by_id, by_offset_id = (
@@ -126,7 +126,7 @@ def test_java_looks_messages_up(driver: JavaDriver, cluster: LocalCluster, topic
 def test_java_lite_pull_consumer_goes_where_it_is_told(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
     """It has queues assigned, goes to places and times, pauses, and commits."""
     before = int(time.time() * 1000)
-    send(cluster, topic, 6, queue=1)
+    send(cluster.namesrv, topic, 6, queue=1)
     queue = place(topic, 1)
     handle = driver.call("litePull.start", group=new_group(), options={"autoCommit": False})["handle"]
     driver.call("litePull.assign", handle=handle, queues=[queue])
@@ -154,10 +154,19 @@ def test_java_lite_pull_consumer_goes_where_it_is_told(driver: JavaDriver, clust
     driver.call("litePull.shutdown", handle=handle)
 
 
-def test_java_and_we_split_the_queues_of_a_group_alike(driver: JavaDriver, cluster: LocalCluster) -> None:
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+@pytest.mark.parametrize("servers", ["ours", "Apache's"])
+def test_java_and_we_split_the_queues_of_a_group_alike(
+    version: str,
+    servers: str,
+    cluster: LocalCluster,
+    apache_clusters: Callable[[str], ApacheCluster],
+    java: Callable[[str, str], JavaDriver],
+) -> None:
     """Each has four of eight queues, none has one of the other's, and each message comes to whose queue it is in."""
-    topic, group = new_topic(cluster.namesrv, queues=8), new_group()
-    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+    namesrv = cluster.namesrv if servers == "ours" else apache_clusters(version).namesrv
+    driver, topic, group = java(version, namesrv), new_topic(namesrv, queues=8), new_group()
+    with rmq.PullConsumer(namesrv, group=group, start_from="first") as consumer:
         consumer.subscribe(topic)
         started = driver.call("push.start", group=group, topic=topic, options=FROM_FIRST)
 
@@ -176,7 +185,7 @@ def test_java_and_we_split_the_queues_of_a_group_alike(driver: JavaDriver, clust
         assert ours() | theirs() == set(range(8))
         first = min((consumer.client_id, ours()), (started["clientId"], theirs()))
         assert first[1] == set(range(4)), "queues are shared out in the order of client ids"
-        send(cluster, topic, 16)
+        send(namesrv, topic, 16)
         got = consumed(driver, started["handle"], 8)
         mine: list[rmq.ReceivedMessage] = []
         while len(mine) < 8 and (batch := consumer.poll(timeout=10.0)):

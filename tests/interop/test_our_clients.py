@@ -1,4 +1,4 @@
-"""Our clients on the NameServer and broker of Apache RocketMQ 5.5.0, and beside Java's."""
+"""Our clients on the NameServer and broker of Apache RocketMQ, of 5.5.0 and 4.9.7, and beside Java's."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def topic(apache: ApacheCluster) -> str:
     return new_topic(apache.namesrv)
 
 
-def test_send_every_way_and_pull(apache: ApacheCluster, topic: str) -> None:
-    with rmq.Producer(apache.namesrv, group=new_group()) as producer:
+def test_send_every_way_and_pull(apache_line: ApacheCluster) -> None:
+    topic = new_topic(apache_line.namesrv)
+    with rmq.Producer(apache_line.namesrv, group=new_group()) as producer:
         result = producer.send(topic, b"\x00\xff", tag="a", keys=["k1", "k2"])
         assert result.status is rmq.SendStatus.SEND_OK
         producer.send(topic, b"x" * 9000)
@@ -35,7 +36,7 @@ def test_send_every_way_and_pull(apache: ApacheCluster, topic: str) -> None:
     numbered = [b"batch %d" % i for i in range(5)] + [b"nowait %d" % i for i in range(200)]
     expected = sorted([b"\x00\xff", b"x" * 9000, b"one way", *numbered])
     received: list[rmq.ReceivedMessage] = []
-    with rmq.PullConsumer(apache.namesrv, group=new_group(), start_from="first") as consumer:
+    with rmq.PullConsumer(apache_line.namesrv, group=new_group(), start_from="first") as consumer:
         consumer.subscribe(topic)
         while len(received) < len(expected):
             batch = consumer.poll(timeout=10.0)
@@ -82,12 +83,13 @@ def test_push_consumer_with_an_expression(apache_line: ApacheCluster) -> None:
     assert sorted(received) == [b"0", b"4"]
 
 
-def test_push_consumer_filters_by_tag_and_retries(apache: ApacheCluster, topic: str) -> None:
-    with rmq.Producer(apache.namesrv, group=new_group()) as producer:
+def test_push_consumer_filters_by_tag_and_retries(apache_line: ApacheCluster) -> None:
+    topic = new_topic(apache_line.namesrv)
+    with rmq.Producer(apache_line.namesrv, group=new_group()) as producer:
         producer.send(topic, b"wanted", tag="yes")
         producer.send(topic, b"other", tag="no")
     attempts: list[rmq.ReceivedMessage] = []
-    with rmq.PushConsumer(apache.namesrv, group=new_group(), start_from="first") as consumer:
+    with rmq.PushConsumer(apache_line.namesrv, group=new_group(), start_from="first") as consumer:
         consumer.subscribe(topic, tag="yes || maybe")
         for message in consumer:
             attempts.append(message)
