@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -51,6 +52,20 @@ def test_a_console_alone(cluster: LocalCluster, number: signal.Signals, code: in
     with started("console", "--namesrv", cluster.namesrv, "--listen", "127.0.0.1:0") as (process, ready):
         assert "broker-b" in page(ready["url"] + "brokers")
         assert end(process, number) == code
+
+
+@pytest.mark.alone
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_first_page_of_rocket_up_costs_a_second_at_most() -> None:
+    def spent() -> float:
+        with started("up", "--port", "0", "--console-port", "0", "-o", "json") as (process, ready):
+            assert "Overview" in page(ready["console"])
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            assert end(process, signal.SIGTERM) == 0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    # Of the processor, however busy the machine is; where others share its caches, half as much again.
+    assert min(spent(), spent()) < 1.5
 
 
 def test_one_beside_the_servers_and_none_where_none_is_wanted() -> None:
