@@ -43,12 +43,14 @@ class TopicSurvey:
 
     configs   settings by topic, then by broker
     groups    the groups that have offsets in a topic, by topic
+    offsets   their offsets by topic, then by group
     own       names of clusters and brokers, which are topics too
     failed    why a broker's part is missing, by its name
     """
 
     configs: dict[str, dict[str, TopicConfig]] = field(default_factory=dict)
     groups: dict[str, set[str]] = field(default_factory=dict)
+    offsets: dict[str, dict[str, dict[MessageQueue, int]]] = field(default_factory=dict)
     own: set[str] = field(default_factory=set)
     failed: dict[str, RocketError] = field(default_factory=dict)
 
@@ -180,18 +182,22 @@ class SurveyAdmin(RedriveAdmin):
         masters = await self._masters(deadline)
         survey = TopicSurvey(own={*view.cluster_addr_table, *view.broker_addr_table})
         names = list(masters)
-        tables = await self._at_once([partial(self._topics_of, masters[name], deadline) for name in names])
-        for name, table in zip(names, tables, strict=True):
+        answers = await self._at_once([partial(self._topics_of, masters[name], deadline) for name in names])
+        for name, table in zip(names, answers, strict=True):
             if isinstance(table, RocketError):
                 survey.failed[name] = table
                 continue
             for topic, config in table.items():
                 survey.configs.setdefault(topic, {})[name] = config
-        answering = [masters[name] for name in names if name not in survey.failed]
-        for stored in (await self._each(answering, STORED_OFFSETS, deadline)).values():
-            for place in () if isinstance(stored, RocketError) else stored:
+        answering = [name for name in names if name not in survey.failed]
+        stored = await self._each([masters[name] for name in answering], STORED_OFFSETS, deadline)
+        for name in answering:
+            tables = stored[masters[name]]
+            for place, offsets in () if isinstance(tables, RocketError) else tables.items():
                 topic, _, group = place.partition("@")
                 survey.groups.setdefault(topic, set()).add(group)
+                known = survey.offsets.setdefault(topic, {}).setdefault(group, {})
+                known.update({MessageQueue(topic, name, number): offset for number, offset in offsets.items()})
         survey.configs = dict(sorted(survey.configs.items()))
         return survey
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketcore.admin.timestamps import timestamp
 from rocketcore.errors import RocketError
+from rocketcore.message_queue import MessageQueue
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class TopicCounts:
         self._clock = clock
         self._counts: dict[str, tuple[float, dict[str, Any]]] = {}
         self._wanted: dict[str, None] = {}
+        self._oldest: dict[str, dict[MessageQueue, int]] = {}
         self._brokers = 3
         self._task: asyncio.Task[None] | None = None
 
@@ -61,6 +63,12 @@ class TopicCounts:
             self._wanted.update(dict.fromkeys(stale[:MOST_KEPT]))
         return {name: self._counts[name][1] if name in self._counts else _UNKNOWN for name in names}
 
+    def oldest(self, topics: Iterable[str]) -> dict[MessageQueue, int]:
+        """Return the smallest offsets of the queues of topics, as far as they were counted; what is old is soon."""
+        names = list(topics)
+        self._wanted.update(dict.fromkeys([name for name in names if not self._is_fresh(name)][:MOST_KEPT]))
+        return {queue: offset for name in names for queue, offset in self._oldest.get(name, {}).items()}
+
     def _is_fresh(self, name: str) -> bool:
         return name in self._counts and self._clock.monotonic() - self._counts[name][0] < FRESH_SECONDS
 
@@ -75,6 +83,9 @@ class TopicCounts:
         except RocketError as error:
             logger.debug("not counted topic=%s error=%s", name, error)
         else:
+            if len(self._oldest) >= MOST_KEPT:
+                self._oldest.clear()
+            self._oldest[name] = {queue: each.min_offset for queue, each in stats.items()}
             self._brokers = max(1, len({queue.broker for queue in stats}))
             found = {
                 "messages": sum(each.max_offset - each.min_offset for each in stats.values()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rocketcore.admin.cluster import BrokerStatus
@@ -116,5 +116,20 @@ def _attention(
         stands = each.rate == 0 and each.consumed_at is not None and now - each.consumed_at > STILL_MILLIS
         level, what = ("warn", "group is behind and consumes nothing") if stands else ("info", "group is behind")
         add(level, what, name, f"{lag:,} msg", visit.url("/group", name=name))
+    for lost, name in _overtaken(visit, topics, [name for _, name, _ in behind]):
+        add("bad", "retention has overtaken the group", name, f"{lost:,} msg", visit.url("/group", name=name))
     order = ("bad", "warn", "info")
     return sorted(found, key=lambda each: order.index(each["level"]))[:MOST_ATTENTION]
+
+
+def _overtaken(visit: Visit, topics: TopicSurvey, groups: Sequence[str]) -> list[tuple[int, str]]:
+    """Return how many messages were deleted before each group saw them, of those groups where that is known."""
+    wanted = set(groups)
+    stored = {name: held for name, held in topics.offsets.items() if not wanted.isdisjoint(held)}
+    oldest = visit.cluster.counts.oldest(stored)
+    lost: dict[str, int] = {}
+    for held in stored.values():
+        for group in wanted & held.keys():
+            missed = sum(max(0, oldest.get(queue, 0) - max(0, offset)) for queue, offset in held[group].items())
+            lost[group] = lost.get(group, 0) + missed
+    return sorted(((count, group) for group, count in lost.items() if count), reverse=True)

@@ -91,13 +91,17 @@ def _group(
 
 
 async def _route(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
-    rows = route_rows(name, await visit.admin.topic_route(name))
-    return {"rows": rows, "problems": list(_problems(rows))}, rows
+    route, info = await asyncio.gather(visit.admin.topic_route(name), visit.admin.cluster_info())
+    rows = route_rows(name, route)
+    masters = sum(each.master_address is not None for each in info.broker_addr_table.values())
+    return {"rows": rows, "problems": _problems(rows, masters)}, rows
 
 
-def _problems(rows: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    """Return what is odd about a route: what, at which broker, what to do."""
+def _problems(rows: list[dict[str, Any]], masters: int) -> list[tuple[str, str, str]]:
+    """Return what is odd about a route in a cluster of so many masters: what, at which broker, what to do."""
     found = []
+    if len(rows) == 1 and masters > 1:
+        found.append(("All queues are on one broker.", rows[0]["broker"], "rocket topic create --broker"))
     for row in rows:
         if row["master"] is None:
             found.append(("No master is registered: nothing can be sent there.", row["broker"], "Start its master."))

@@ -1,0 +1,61 @@
+"""What the console's front page says of groups: which consume nothing, and of which messages were deleted unseen."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("jinja2")
+
+from rocketcore.admin.survey import GroupProgress, GroupSurvey, TopicSurvey
+from rocketcore.console.counts import TopicCounts
+from rocketcore.console.pages.overview import _attention
+from rocketcore.console.pages.topic import _problems
+from rocketcore.message_queue import MessageQueue
+from rocketcore.protocol.bodies.stats import TopicOffset
+from rocketcore.service import ManualClock
+
+QUEUE = MessageQueue("t", "broker-a", 0)
+
+
+class Brokers:
+    """An admin client whose topic begins at offset 100."""
+
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        return {QUEUE: TopicOffset(100, 300, 1)}
+
+
+def said(progress: GroupProgress, offset: int, *, counted: bool = True) -> list[tuple[str, str]]:
+    counts = TopicCounts(Brokers(), ManualClock(1_000_000_000))  # type: ignore[arg-type]
+    if counted:
+        asyncio.run(counts.count(["t"]))
+    visit: Any = SimpleNamespace(url=lambda *_, **__: "", cluster=SimpleNamespace(counts=counts))
+    topics = TopicSurvey(offsets={"t": {"g": {QUEUE: offset}, "other": {QUEUE: 0}}})
+    found = _attention(visit, [], topics, GroupSurvey(traffic={"g": {"t": progress}}))
+    return [(each["what"], each["more"]) for each in found]
+
+
+def test_a_group_that_consumes_is_only_behind() -> None:
+    assert said(GroupProgress(lag=50, consumed_at=1, rate=3.0), 250) == [("group is behind", "50 msg")]
+    assert said(GroupProgress(lag=50), 250) == [("group is behind", "50 msg")]
+    assert said(GroupProgress(), 300) == []
+
+
+def test_a_group_that_consumes_nothing_is_told_of() -> None:
+    assert said(GroupProgress(lag=50, consumed_at=1), 250) == [("group is behind and consumes nothing", "50 msg")]
+
+
+def test_what_was_deleted_before_a_group_saw_it_comes_first() -> None:
+    behind = GroupProgress(lag=260, rate=1.0)
+    assert said(behind, 40) == [("retention has overtaken the group", "60 msg"), ("group is behind", "260 msg")]
+    assert said(behind, 40, counted=False) == [("group is behind", "260 msg")]
+
+
+def test_a_topic_on_one_of_several_brokers_is_odd() -> None:
+    row = {"master": "a:1", "broker": "broker-a", "perm": "rw", "read_queues": 4, "write_queues": 4}
+    assert [what for what, *_ in _problems([row], 2)] == ["All queues are on one broker."]
+    assert _problems([row], 1) == _problems([row, {**row, "broker": "broker-b"}], 2) == []
