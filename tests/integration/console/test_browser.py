@@ -1,11 +1,12 @@
 """The console in headless Chromium: each page in both themes and widths, each write, what a browser complains of.
 
-Skipped where there is no Chromium or no Playwright. Pictures are in the folder of the test, for eyes.
+Skipped where there is no Chromium or no Playwright. ``ROCKETCORE_CONSOLE_PICTURES`` names a folder for pictures.
 """
 
 from __future__ import annotations
 
-import shutil
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,21 +15,28 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.admin.client import Admin
-from rocketcore.console.serve import ConsoleThread
-from rocketcore.console.settings import ConsoleSettings
 from rocketcore.local import LocalCluster
+from tests.integration.console.browsing import (
+    CHROMIUM,
+    GROUP,
+    PAGES,
+    TOPIC,
+    console_over,
+    heard,
+    launched,
+    write_everything,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 playwright = pytest.importorskip("playwright.sync_api")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+axe = pytest.importorskip("axe_playwright_python.base")
 
-CHROMIUM = shutil.which("chromium")
-ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+AXE = Path(axe.AXE_FILE_PATH).read_text("utf-8")
+PICTURES = os.environ.get("ROCKETCORE_CONSOLE_PICTURES", "")
+"""A folder for pictures of the pages; empty: none are made."""
+
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
     # Playwright's own loop on Python's side leaves them to the garbage collector.
@@ -36,127 +44,90 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-TOPIC, GROUP = "browser-orders", "browser-shop"
-
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
 def address(cluster: LocalCluster) -> Iterator[str]:
     """A console over a cluster with a topic, a group and dead letters."""
-    with Admin(cluster.namesrv) as admin:
-        admin.create_topic(TOPIC, 2)
-        admin.create_topic(f"%DLQ%{GROUP}", 1)
-        admin.create_group(GROUP)
-        for queue in admin.queues(TOPIC):
-            admin.update_consumer_offset(GROUP, queue, 0)
-    with rmq.Producer(cluster.namesrv, group="browser-tests") as producer:
-        for number in range(6):
-            producer.send(TOPIC, f'{{"id": {number}}}'.encode(), tag="paid", keys=f"key-{number}")
-            producer.send(f"%DLQ%{GROUP}", f"dead {number}".encode())
-    console = ConsoleThread(ConsoleSettings(namesrv=cluster.namesrv, listen="127.0.0.1:0"))
-    console.start()
-    yield f"http://{console.address}"
-    console.stop()
+    with console_over(cluster.namesrv) as running:
+        yield running
 
 
 @pytest.fixture
-def open_page(chromium: Browser, address: str) -> Iterator[Callable[..., Page]]:
-    """``open_page(width=…, theme=…)``: a page of a new browser; at the end nothing may have been complained of."""
+def complaints() -> Iterator[list[str]]:
+    """What browsers complain of in a test; at its end nothing may have been."""
+    found: list[str] = []
+    yield found
+    assert found == []
+
+
+@pytest.fixture
+def open_page(chromium: Browser, address: str, complaints: list[str]) -> Iterator[Callable[..., Page]]:
+    """``open_page(width=…, theme=…)``: a page of a new browser."""
     contexts = []
-    complaints: list[str] = []
 
     def make(*, width: int = 1280, theme: str = "light", language: str = "en", scripts: bool = True) -> Page:
         context = chromium.new_context(
             base_url=address, viewport={"width": width, "height": 800}, color_scheme=theme, locale=language,
-            java_script_enabled=scripts,
+            java_script_enabled=scripts, reduced_motion="reduce",
         )  # fmt: skip
         contexts.append(context)
-        page = context.new_page()
-        # An "info" is no complaint: the browser tells so that whoever types first keeps the field from an autofocus.
-        page.on(
-            "console", lambda told: told.type == "info" or complaints.append(f"{page.url}: {told.type} {told.text}")
-        )
-        page.on("pageerror", lambda error: complaints.append(f"{page.url}: {error}"))
-        return page
+        return heard(context.new_page(), complaints)
 
     yield make
     for context in contexts:
         context.close()
-    assert complaints == []
 
 
-PLACE = f"topic={TOPIC}&broker=broker-a&queue=0&offset=0"
-PAGES = {
-    "overview": "/",
-    "topics": "/topics?kind=all",
-    "new-topic": "/topic/new",
-    **{f"topic-{tab}": f"/topic?name={TOPIC}&tab={tab}" for tab in
-       ("messages", "tail", "queues", "groups", "route", "config", "publish")},
-    "topic-delete": f"/topic/delete?name={TOPIC}",
-    "search": f"/search?topic={TOPIC}&q=tag:paid",
-    "search-nothing": f"/search?topic={TOPIC}&q=tag:nothing",
-    "message": f"/message?{PLACE}",
-    "groups": "/groups?kind=all",
-    **{f"group-{tab}": f"/group?name={GROUP}&tab={tab}" for tab in ("queues", "members", "config")},
-    "group-reset": f"/group/reset?name={GROUP}&topic={TOPIC}&to=latest",
-    "dead-letters": "/dead-letters",
-    "dead-letters-group": f"/dead-letters/group?name={GROUP}",
-    "dead-letters-purge": f"/dead-letters/purge?name={GROUP}",
-    "clients": f"/clients?group={GROUP}",
-    "brokers": "/brokers",
-    "broker": "/broker?name=broker-a",
-    "broker-config": "/broker?name=broker-a&tab=config",
-    "rates": "/rates",
-    "login": "/login",
-}  # fmt: skip
+SEVERE = """async () => (await axe.run(document, {
+  resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"], elementRef: false
+})).violations.filter(each => ["serious", "critical"].includes(each.impact)).map(each =>
+  `${each.id}: ${each.help}: ${each.nodes.slice(0, 3).map(node => node.html.slice(0, 160)).join(" | ")}`)"""
+LOOKS = [(1280, "light"), (390, "light"), (390, "dark"), (1280, "dark")]
+"""Widths and themes of each page; axe looks at the first and the third, which has each theme and each width once."""
 
 
-def serious(page: Page) -> list[str]:
-    """Return what axe finds on a page that keeps somebody from using it."""
-    found = axe.Axe().run(page).response["violations"]
-    return [
-        f"{each['id']}: {each['help']}: {[node['html'][:160] for node in each['nodes'][:3]]}"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
+def faults_of(page: Page, name: str) -> Iterator[str]:
+    """Yield what is wrong with a page that is loaded, in every width and theme; keep its pictures if wanted.
+
+    The policy does not let axe in as an element: Playwright evaluates it, which is no page's doing.
+    """
+    page.evaluate(AXE)
+    for number, (width, theme) in enumerate(LOOKS):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=theme)
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            yield f"{name}: wider than its window of {width}"
+        if number in (0, 2):
+            yield from (f"{name}, {theme}: {each}" for each in page.evaluate(SEVERE))
+        if PICTURES:
+            page.screenshot(path=Path(PICTURES) / f"{name}-{theme}-{width}.png", full_page=True)
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_every_page_in_both_themes_and_widths(
-    open_page: Callable[..., Page], tmp_path: Path, theme: str, width: int
-) -> None:
-    page = open_page(width=width, theme=theme)
+@pytest.mark.timeout(300)
+def test_every_page_in_both_themes_and_widths(open_page: Callable[..., Page]) -> None:
+    page = open_page()
     faults: list[str] = []
     for name, path in PAGES.items():
-        answer = page.goto(path)
+        answer = page.goto(path, wait_until="domcontentloaded")
         assert answer is not None
         assert answer.status == 200, path
         if name == "rates":
             page.wait_for_selector(".u-wrap canvas")
-        if page.evaluate("document.documentElement.scrollWidth") > width:
-            faults.append(f"{name}: wider than its window")
-        # The policy does not let a script of axe's in as an element; Playwright evaluates it, which is no page's doing.
-        if (width == 1280) == (theme == "light"):  # which has each theme and each width once
-            faults += [f"{name}: {each}" for each in serious(page)]
-        page.screenshot(path=tmp_path / f"{name}-{theme}-{width}.png", full_page=True)
+        faults += faults_of(page, name)
     if faults:
         pytest.fail("\n".join(faults))
 
 
-def test_chinese_and_the_switches(open_page: Callable[..., Page], tmp_path: Path) -> None:
+def test_chinese_and_the_switches(open_page: Callable[..., Page]) -> None:
     page = open_page(language="zh-CN")
     page.goto("/topics")
     assert page.locator("h1").inner_text() == "主题"
-    page.screenshot(path=tmp_path / "topics-zh.png")
     page.locator(".foot a[lang=en]").click()
     assert page.locator("h1").inner_text() == "Topics"
     page.locator('.foot a[title$="dark"]').click()
@@ -193,58 +164,8 @@ def test_lists_and_forms_need_no_javascript(open_page: Callable[..., Page]) -> N
     assert GROUP in page.content().replace("<wbr>", "")
 
 
-def test_each_write(open_page: Callable[..., Page], cluster: LocalCluster, tmp_path: Path) -> None:
-    page = open_page()
-    page.goto("/topics")
-    page.get_by_role("link", name="New topic").click()
-    page.get_by_label("Name").fill("browser-made")
-    page.get_by_label("Queues on each broker").fill("3")
-    page.get_by_role("button", name="Create").click()
-    page.wait_for_url("**/topic?name=browser-made&done=topic-created")
-    assert page.get_by_role("status").inner_text().strip() == "The topic was created."
-    page.screenshot(path=tmp_path / "created.png")
-
-    page.get_by_role("link", name="config").click()
-    page.get_by_label("Write queues").fill("4")
-    page.get_by_label("Read queues").fill("4")
-    page.get_by_role("button", name="Change").click()
-    page.wait_for_url("**done=topic-updated**")
-
-    page.get_by_role("link", name="publish").click()
-    page.get_by_label("Body").fill("from a browser")
-    page.get_by_label("Tag").fill("here")
-    page.get_by_role("button", name="Send").click()
-    page.get_by_role("status").get_by_role("link").click()
-    assert "from a browser" in page.locator("main").inner_text()
-
-    page.goto("/topic/delete?name=browser-made")
-    page.locator("input[name=typed]").fill("browser-made")
-    page.get_by_role("button", name="Delete the topic").click()
-    page.wait_for_url("**/topics?done=topic-deleted")
-
-    page.goto(f"/group/reset?name={GROUP}")
-    page.get_by_label("Topic", exact=True).fill(TOPIC)
-    page.get_by_label("Where it goes on").fill("latest")
-    page.get_by_role("button", name="Show the plan").click()
-    page.locator("input[name=typed]").fill(GROUP)
-    page.screenshot(path=tmp_path / "plan.png", full_page=True)
-    page.get_by_role("button", name="Reset the offsets").click()
-    page.wait_for_url("**done=offsets-reset**")
-    with Admin(cluster.namesrv) as admin:
-        assert all(row.lag == 0 for row in admin.offsets(GROUP, TOPIC))
-
-    page.goto(f"/dead-letters/group?name={GROUP}")
-    page.locator("tbody input[type=checkbox]").first.check()
-    page.get_by_role("button", name="Redrive the chosen ones").click()
-    assert page.get_by_role("status").locator(".pill").inner_text() == "done"
-    page.screenshot(path=tmp_path / "redriven.png", full_page=True)
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Export").click()
-    assert Path(download.value.path()).read_text("utf-8").count("\n") == 6
-    page.get_by_role("link", name="Delete all").click()
-    page.locator("input[name=typed]").fill(GROUP)
-    page.get_by_role("button", name="Delete the dead letters").click()
-    page.wait_for_url("**/dead-letters?done=purged")
+def test_each_write(open_page: Callable[..., Page], cluster: LocalCluster) -> None:
+    write_everything(open_page(), cluster.namesrv)
 
 
 def test_the_tail_goes_along_pauses_and_goes_on(open_page: Callable[..., Page], cluster: LocalCluster) -> None:
@@ -274,3 +195,32 @@ def test_the_overview_keeps_itself_fresh(open_page: Callable[..., Page]) -> None
     assert live.get_attribute("aria-pressed") == "true"
     live.click()
     assert live.get_attribute("aria-pressed") == "false"
+
+
+def test_a_tail_of_thousands_a_second_leaves_the_page_alive(
+    open_page: Callable[..., Page], cluster: LocalCluster
+) -> None:
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic("browser-flood", 2)
+    page = open_page()
+    page.goto("/topic?name=browser-flood&tab=tail")
+    count = page.locator("#tail-count")
+    playwright.expect(count).to_contain_text("seen 0")
+    sent = 10_000
+    with rmq.Producer(cluster.namesrv, group="browser-tests") as producer:
+        slowest = 0.0
+        for number in range(sent):
+            producer.send_nowait("browser-flood", f"message {number}".encode())
+            if number % 1000 == 0:
+                began = time.perf_counter()
+                page.evaluate("document.title")
+                slowest = max(slowest, time.perf_counter() - began)
+        producer.flush()
+    playwright.expect(count).to_contain_text(f"seen {sent:,}", timeout=20_000)
+    assert slowest < 1
+    rows = page.locator("#rows tr").count()
+    dropped = int(count.inner_text().rsplit(" ", 1)[1].replace(",", ""))
+    assert rows <= 200
+    assert dropped >= sent - 1000  # each look shows forty at most
+    page.get_by_role("button", name="Pause").click()
+    playwright.expect(page.get_by_role("button", name="Go on")).to_be_visible()
