@@ -16,6 +16,7 @@ from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.broker.store.record_head import RecordHead
 from rocketcore.codes import CURRENT_VERSION, Version
+from rocketcore.disk import used_ratio
 from rocketcore.message import INT32_MAX
 
 _POOLS = ("send", "pull", "query", "litePull", "ack")
@@ -95,14 +96,13 @@ class RuntimeInfo:
 
         store, config = self._context.store, self._store_config
         log = shutil.disk_usage(config.commit_log_folder)
-        queues = shutil.disk_usage(config.root)
-        ratio = str(round(log.used / log.total, 4))
+        ratio = str(round(used_ratio(config.commit_log_folder), 4))
         return {
             "commitLogMinOffset": str(store.min_physical_offset),
             "commitLogMaxOffset": str(store.max_physical_offset),
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{config.commit_log_folder}": ratio,
-            "consumeQueueDiskRatio": str(round(queues.used / queues.total, 4)),
+            "consumeQueueDiskRatio": str(round(used_ratio(config.root), 4)),
             "commitLogDirCapacity": f"Total : {_gibibytes(log.total)}, Free : {_gibibytes(log.free)}.",
             "dispatchBehindBytes": str(store.figures.dispatch_behind),
             "dispatchMaxBuffer": "0",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from rocketcore.cli.failures import EXIT_FAILED
 from rocketcore.cli.options import command
 from rocketcore.cli.render import show_rows
 from rocketcore.codes import MASTER_ID
+from rocketcore.disk import used_ratio
 from rocketcore.errors import ConnectError, RocketError
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def _here() -> Iterator[Finding]:
         "ulimit", "this machine", "ok" if enough else "warn", f"{soft} open files, servers take up to {most}",
         None if enough else f"LimitNOFILE={DESCRIPTORS} in the unit, or ulimit -Hn, for servers here",
     )  # fmt: skip
-    usage = shutil.disk_usage(".")
-    ratio = 1 - usage.free / usage.total if usage.total else 1.0
-    yield _disk("this folder", ratio)
+    yield _disk("this folder", used_ratio("."))
 
 
 def _disk(target: str, ratio: float) -> Finding:

@@ -233,7 +233,9 @@ def test_connections_of_producers(tmp_path: Path) -> None:
 # The broker
 
 
-def test_run_time_information(tmp_path: Path) -> None:
+def test_run_time_information(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketcore.broker.runtime_info.used_ratio", lambda folder: 0.42)
+
     async def scenario(client: BrokerClient) -> None:
         await client.send("T", b"12345")
         await client.records("T")
@@ -242,6 +244,7 @@ def test_run_time_information(tmp_path: Path) -> None:
         assert (table["putMessageTimesTotal"], table["msgGetTotalTodayNow"]) == ("1", "1")
         assert len(table["putTps"].split()) == 3
         assert table["scheduleMessageOffset_18"] == "0,0"
+        assert table["commitLogDiskRatio"] == table["consumeQueueDiskRatio"] == "0.42", "what old files are deleted by"
         assert int(table["commitLogMaxOffset"]) > 0
         assert int(table["earliestMessageTimeStamp"]) == (await client.records("T"))[0].store_timestamp
         for pool in ("send", "pull"):

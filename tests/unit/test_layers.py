@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rocketcore"
 
-BASE = {"codes", "errors", "addresses", "naming", "ids", "table", "printable"}
+BASE = {"codes", "errors", "addresses", "naming", "ids", "table", "printable", "disk"}
 BASE |= {"message_queue", "message", "service"}
 KERNELS = BASE | {"_fast", "filter", "protocol"}
 SERVERS = KERNELS | {"transport", "config_file", "filter_sql"}
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "naming": {"codes", "errors"},
     "ids": {"addresses"},
     "table": set(),
+    "disk": set(),
     "message": {"codes", "errors", "message_queue", "naming"},
     "filter": {"errors", "_fast"},
     "filter_sql": {"errors", "_fast"},

@@ -30,6 +30,7 @@ from typing import TypeVar
 
 from rocketcore._fast import mapped
 from rocketcore._fast.flusher import Work
+from rocketcore.disk import used_ratio
 
 __all__ = [
     "REPLACE",
@@ -265,9 +266,7 @@ class FileSystem:
 
     def used_percent(self, path: Path) -> float:
         """Return how much of the disk that holds a folder is used, of what there is for others than root."""
-        disk = os.statvfs(path)
-        used = disk.f_blocks - disk.f_bfree
-        return 100 * used / max(used + disk.f_bavail, 1)
+        return 100 * used_ratio(path)
 
     def type(self, path: Path) -> int:
         """Return the magic number of the file system that a folder is on, 0 where that is not known (statfs(2))."""
