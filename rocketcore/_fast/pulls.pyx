@@ -83,9 +83,12 @@ cdef class PullAnswers(Responder):
         self._version = version
         self._limit = limit
         self._headers = []
-        if self._room == NULL:
-            self._room = <uint8_t*>PyMem_Malloc(ROOM_BYTES)
-            self._found = <int64_t*>PyMem_Malloc(most * OUT_COLUMNS * sizeof(int64_t))
+        if self._room != NULL:
+            raise RuntimeError("answers to pulls are made once")  # their room has the size of the first time
+        if most < 1:
+            raise ValueError(f"{most} messages of one answer")
+        self._room = <uint8_t*>PyMem_Malloc(ROOM_BYTES)
+        self._found = <int64_t*>PyMem_Malloc(most * OUT_COLUMNS * sizeof(int64_t))
         if self._room == NULL or self._found == NULL:
             raise MemoryError
 

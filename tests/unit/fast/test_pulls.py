@@ -288,3 +288,12 @@ def test_wrong_windows_are_refused(change: dict[str, Any]) -> None:
     Window(**right)
     with pytest.raises(ValueError, match="units from"):
         Window(**{**right, **change})
+
+
+def test_its_room_is_made_once() -> None:
+    asked: list[Any] = []
+    made = PullAnswers((11, 361), {}, asked.append, {}, asked.append, asked.append, 64, VERSION)
+    with pytest.raises(RuntimeError, match="once"):
+        PullAnswers.__init__(made, (11, 361), {}, asked.append, {}, asked.append, asked.append, 128, VERSION)
+    with pytest.raises(ValueError, match="0 messages"):
+        PullAnswers((11, 361), {}, asked.append, {}, asked.append, asked.append, 0, VERSION)
