@@ -15,8 +15,8 @@ from rocketcore.codes import RequestCode
 from rocketcore.errors import ClientClosed, ConnectError, ForkedClient, RequestTimeout, SendsFailed
 from rocketcore.message import Message
 from rocketcore.protocol.command import RemotingCommand
+from tests.unit.client.batches import Gate, append, run, settled
 from tests.unit.client.fakes import Outcome
-from tests.unit.client.test_accumulator import Gate, append, run, settled
 
 
 class NoNewRoute(Gate):
