@@ -75,6 +75,7 @@ cdef enum:
     READ_BYTES = 1 << 18
     EVENTS_MAX = 256
     ROUNDS_MAX = 4     # waits on the epoll set in one turn of the loop, whose other work may not be kept waiting
+    TURN_MICROS = 500  # after which no further one is begun: an answer may wait for the end of the turn
     GATHER_MAX = 64    # queued pieces that leave in one call
     LOW_PART = 4       # the low-water mark is the high one divided by this
 
@@ -204,11 +205,16 @@ cdef class Reactor:
         cdef epoll_event events[EVENTS_MAX]
         cdef int count, i, _turn
         cdef StreamTransport transport
+        cdef double begin = 0.0
         for _turn in range(ROUNDS_MAX):
             count = epoll_wait(self._epoll, events, EVENTS_MAX, 0) if self._epoll >= 0 else 0
             if count <= 0:
                 return
             now = self._monotonic()
+            if _turn == 0:
+                begin = now
+            elif now - begin >= TURN_MICROS * 1e-6:
+                return  # what is ready is reported again
             for i in range(count):
                 transport = <StreamTransport><PyObject*>events[i].data.ptr
                 try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import itertools
 import socket
 import struct
 import subprocess
@@ -208,6 +209,35 @@ def test_many_connections_that_are_ready_at_once_all_get_theirs(run: Callable[[S
             peer.close()
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("step", "rounds"), [(0.0, 4), (0.0003, 2), (0.001, 1)])
+def test_a_turn_ends_after_some_rounds_or_when_it_takes_long(step: float, rounds: int) -> None:
+    """Peers that always have more do not keep what waits for the end of the turn."""
+    from rocketcore._fast.reactor import Reactor
+
+    class Asked(Recorder):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            theirs.send(b"x")
+
+    ours, theirs = socket.socketpair()
+    times = itertools.count()
+
+    async def scenario() -> None:
+        reactor = Reactor(asyncio.get_running_loop(), lambda: next(times) * step)
+        ours.setblocking(False)
+        protocol = Asked()
+        transport = reactor.attach(ours, protocol, None)
+        theirs.send(b"x")
+        reactor._ready()
+        assert len(protocol.received) == rounds
+        transport.abort()
+        await protocol.lost
+        reactor.close()
+
+    with theirs:
+        asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("pieces", [1, 1000])
