@@ -543,6 +543,18 @@ def test_pages_of_a_real_file(tmp_path: Path) -> None:
         assert files.load(fd, 4 * PAGE + 7, 8 * PAGE) == 4 * PAGE + 7
 
 
+def test_the_system_reads_nothing_ahead_of_what_is_loaded(tmp_path: Path) -> None:
+    """What is in memory was touched by the thread that loaded it, and costs the loop no more than any memory."""
+    path, files = tmp_path / "file", FileSystem()
+    path.touch()
+    with files.opened(path) as fd:
+        os.ftruncate(fd, 4 << 20)
+        view = memoryview(files.map(fd, 4 << 20))
+        for begin, end in ((0, 1 << 17), (1 << 17, 1 << 20)):
+            assert files.load(fd, begin, end) == end
+            assert files.first_absent(view, begin, 4 << 20) == end
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.EBADF])
 def test_a_disk_that_gives_no_more(tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     preadv = os.preadv
