@@ -32,7 +32,7 @@ class FolderLock:
 
     The system's record locks do not conflict within a process, so a set of this process's folders stands beside them.
     The folder of the log is locked by itself, without a file in it, which RocketMQ would take for a damaged one: it may
-    be elsewhere, behind a link too, and be named by the settings of two brokers.
+    be elsewhere, behind a link too, and be named by the settings of two brokers. And ``lock`` may be removed.
     """
 
     def __init__(self, root: Path, log_folder: Path, files: FileSystem) -> None:
@@ -98,9 +98,7 @@ class FolderLock:
             fcntl.flock(fd, kind | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._files.close(fd)
-            raise StoreLocked(
-                f"folder {self._log_folder} of the commit log is in use by a store with another storePathRootDir"
-            ) from error
+            raise StoreLocked(f"folder {self._log_folder} of the commit log is in use by another store") from error
         except OSError:
             pass  # a file system of another machine may not lock folders; it is warned of
         self._log_fd = fd

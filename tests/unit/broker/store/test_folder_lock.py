@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.broker.store import MessageStore
+from rocketcore.broker.store import MessageStore, folder_lock
 from rocketcore.broker.store.verify import verify
 from rocketcore.errors import StoreLocked
 from tests.fixtures.stores import put, read_queue, running_store, store_config
@@ -32,13 +32,28 @@ def test_a_log_has_one_store(tmp_path: Path, by: str) -> None:
             await put(store, b"1")
             other = store_config(tmp_path / "b", **settings)
             for _ in range(2):
-                with pytest.raises(StoreLocked, match="of the commit log is in use by a store with another"):
+                with pytest.raises(StoreLocked, match="of the commit log is in use by another store"):
                     MessageStore(other).load()
             with pytest.raises(StoreLocked, match="in this process"):
                 verify(store.config)
             assert not list((tmp_path / "b").glob("abort*"))
             assert [one["body"] for one in read_queue(store)] == [b"1"]
         async with running_store(tmp_path / "b", **settings) as store:
+            assert [one["body"] for one in read_queue(store)] == [b"1"]
+
+    asyncio.run(run())
+
+
+def test_a_lock_file_that_is_removed_lets_no_other_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            (tmp_path / "lock").unlink()
+            with monkeypatch.context() as elsewhere:
+                elsewhere.setattr(folder_lock, "_locked_folders", set())  # as in another process
+                with pytest.raises(StoreLocked, match="of the commit log is in use by another store"):
+                    MessageStore(store_config(tmp_path)).load()
+            await put(store, b"1")
+        async with running_store(tmp_path) as store:
             assert [one["body"] for one in read_queue(store)] == [b"1"]
 
     asyncio.run(run())
