@@ -24,6 +24,7 @@ from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.pages import Pages
 from rocketcore.broker.store.segment_file import (
     FileSystem,
+    is_log_name,
     segment_name,
     sync_checked,
     sync_names,
@@ -398,7 +399,7 @@ class QueueFiles:
         """Remove the files whose units all lie before ``queue_offset``, never the last; returns how many."""
         folder = self.folder(queue.topic, queue.queue_id)
         begin = queue_offset * UNIT_SIZE // self.file_bytes * self.file_bytes
-        names = sorted(name for name in self._files.names(folder) if name.isdigit())
+        names = sorted(filter(is_log_name, self._files.names(folder)))
         old = [name for name in names[:-1] if int(name) < begin]
         for name in old:
             self._files.remove(folder / name)
@@ -460,8 +461,8 @@ class QueueFiles:
     def _remove_from(self, queue: ConsumeQueue, position: int) -> None:
         """Remove the files of a queue that begin at ``position`` or after it, except its very first one."""
         folder = self.folder(queue.topic, queue.queue_id)
-        for name in self._files.names(folder):
-            if name.isdigit() and (int(name) > position or (int(name) == position and position)):
+        for name in filter(is_log_name, self._files.names(folder)):
+            if int(name) > position or (int(name) == position and position):
                 self._files.remove(folder / name)
                 self._unsynced.discard(folder / name)
 

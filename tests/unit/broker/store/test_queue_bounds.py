@@ -266,3 +266,27 @@ def test_bounds_of_before_a_deletion_are_not_those_of_the_new_topic(tmp_path: Pa
             assert [one["body"] for one in read_queue(store)] == [b"new"]
 
     asyncio.run(run())
+
+
+def test_files_that_are_not_ours_among_those_of_a_queue_are_left_alone(tmp_path: Path) -> None:
+    """Neither when a start cuts stale units off, nor when old files go; and none ends the taking of messages."""
+    folder = tmp_path / "consumequeue" / "T" / "0"
+
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            await put(store, b"1")
+            await store._queue_saver.save_now()
+            foreign = [folder / name for name in ("\u00b2", "7", "notes.txt", "0" * 21)]
+            for path in foreign:
+                path.write_text("mine")
+            copy = crash_copy(tmp_path, tmp_path / "killed")
+        async with running_store(copy) as store:
+            await put(store, b"2")
+            await store._queue_saver.save_now()
+            await store.delete_expired_units()
+            assert store.read_only_reason is None
+            assert [one["body"] for one in read_queue(store)] == [b"1", b"2"]
+        for path in foreign:
+            assert (copy / path.relative_to(tmp_path)).read_text() == "mine"
+
+    asyncio.run(run())
