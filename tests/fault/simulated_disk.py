@@ -22,7 +22,7 @@ import sys
 import threading
 from pathlib import Path
 
-from rocketcore.broker.store import message_store
+from rocketcore.broker.store import cleaner, message_store
 from rocketcore.broker.store.segment_file import FileSystem
 
 LATE_SECONDS = 0.05
@@ -121,7 +121,7 @@ def cut_power(journal: Path, rng: random.Random) -> int:
 def main() -> None:
     kind, journal = sys.argv[1], Path(sys.argv[2])
     files = SmallFiles() if kind == "kept" else {"honest": JournalingFiles, "early": EarlyFiles}[kind](journal)
-    message_store.FIRST_LOOK_SECONDS = FIRST_LOOK_SECONDS  # type: ignore[attr-defined,misc]
+    cleaner.FIRST_LOOK_SECONDS = FIRST_LOOK_SECONDS  # type: ignore[misc]
     message_store.FileSystem = lambda: files  # type: ignore[assignment,misc]  # every store of this process
     sys.argv[1:3] = []
     from rocketcore.cli.main import main as rocket
