@@ -378,13 +378,13 @@ class Segment:
         self.sync()
 
     def is_gone(self) -> bool:
-        """Whether the file that is open for writing does not have its name any more."""
-        if self._fd < 0:
-            return False
+        """Whether the file that is open for writing has no name any more, or not its own on its disk."""
         try:
-            return not os.path.samestat(self.path.stat(), os.fstat(self._fd))
+            here, named = os.fstat(self._fd), self.path.stat()
+            # Not by inodes: some file systems of other machines give a file another number at each look.
+            return here.st_nlink == 0 or here.st_dev != named.st_dev
         except OSError as error:
-            return isinstance(error, FileNotFoundError | NotADirectoryError)  # others may pass
+            return isinstance(error, FileNotFoundError | NotADirectoryError)  # others may pass, or nothing is open
 
     def _writable(self) -> int:
         if self._fd < 0:

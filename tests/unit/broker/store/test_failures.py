@@ -227,7 +227,7 @@ def test_a_copy_made_while_running_is_an_unclean_start(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("how", ["folder removed", "file removed", "folder moved", "another in its place"])
+@pytest.mark.parametrize("how", ["folder removed", "file removed", "folder moved", "file replaced"])
 def test_a_log_that_is_taken_away_takes_no_messages(tmp_path: Path, how: str) -> None:
     """They would be acknowledged, and gone with the run."""
     log = tmp_path / "commitlog"
@@ -237,17 +237,19 @@ def test_a_log_that_is_taken_away_takes_no_messages(tmp_path: Path, how: str) ->
             store._committer.watch()
             await put(store, b"1")
             assert [one["body"] for one in read_queue(store)] == [b"1"]
+            file = log / f"{0:020d}"
             if how == "file removed":
-                (log / f"{0:020d}").unlink()
+                file.unlink()
+            elif how == "file replaced":
+                shutil.copy(file, tmp_path / "copy")
+                (tmp_path / "copy").replace(file)
             elif how == "folder removed":
                 shutil.rmtree(log)
             else:
                 log.rename(tmp_path / "elsewhere")
-            if how == "another in its place":
-                shutil.copytree(tmp_path / "elsewhere", log)
             store._committer.watch()
             assert "it was removed or moved while it was written" in store.refusal
-            assert str(log / f"{0:020d}") in store.refusal
+            assert str(file) in store.refusal
             assert store.put(message(b"2")).status is PutStatus.SERVICE_NOT_AVAILABLE
             assert [one["body"] for one in read_queue(store)] == [b"1"]
 
