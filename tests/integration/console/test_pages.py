@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +14,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import rocketcore as rmq
+from rocketcore import addresses
 from rocketcore.admin.client import Admin
+from rocketcore.codes import RequestCode
 from rocketcore.console.app import create_app
 from rocketcore.console.console import MOST_REQUESTS
 from rocketcore.console.settings import ConsoleSettings
 from rocketcore.local import LocalCluster
+from rocketcore.protocol.bodies.topic import RegisterBrokerBody
+from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers.nameserver import RegisterBrokerRequestHeader
 from tests.fixtures.commands import rocket_command
 from tests.fixtures.promtool import check_metrics
 from tests.integration.console.conftest import ORIGIN, Browser, TestClient
@@ -172,6 +178,35 @@ def test_a_cluster_that_is_silent_is_an_error_in_time(silent_address: str) -> No
     settings = ConsoleSettings(namesrv=silent_address, timeout=1.0)
     with TestClient(create_app(settings), base_url=ORIGIN) as client:
         check_silent(Browser(client))
+
+
+def test_of_a_cluster_that_is_half_dead_the_other_half_is_shown(silent_address: str) -> None:
+    """A master is registered and silent: every list comes in time, and names it."""
+    header = RegisterBrokerRequestHeader(
+        broker_name="broker-dead",
+        broker_addr=silent_address,
+        cluster_name="DefaultCluster",
+        ha_server_addr="",
+        broker_id=0,
+    )
+    command = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, RegisterBrokerBody().encode())
+    with LocalCluster() as half, socket.create_connection(addresses.split(half.namesrv)) as connection:
+        with Admin(half.namesrv) as admin:
+            admin.create_topic("alive", 1)
+        connection.sendall(bytes(command.encode()))
+        assert connection.recv(1)
+        settings = ConsoleSettings(namesrv=half.namesrv, timeout=0.6)
+        with TestClient(create_app(settings), base_url=ORIGIN) as client:
+            browser = Browser(client)
+            for address in ("/", "/topics", "/groups", "/brokers"):
+                began = time.monotonic()
+                page = browser.get(address)
+                assert time.monotonic() - began < 3
+                assert page.status_code == 200, (address, page.text)
+                assert "broker-dead" in page.text.replace("<wbr>", ""), address
+            assert "alive" in browser.get("/topics").text
+            states = {row["broker"]: row["state"] for row in browser.api("/brokers")}
+            assert states == {"broker-a": "up", "broker-dead": "unreachable"}
 
 
 def check_silent(browser: Browser) -> None:
