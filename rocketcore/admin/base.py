@@ -82,7 +82,11 @@ class _AskTwice:
 
 
 class AdminBase:
-    """The connections of an ``AsyncAdmin``, and its ways to ask."""
+    """The connections of an ``AsyncAdmin``, and its ways to ask.
+
+    left_out  None: a question to several servers fails where one does not answer; a table: it has those, with their
+              errors, and the answer is what the others know
+    """
 
     def __init__(
         self,
@@ -113,6 +117,7 @@ class AdminBase:
         self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
         self._own: RemotingClient | None = None
         self._closed = False
+        self.left_out: dict[str, RocketError] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -203,14 +208,32 @@ class AdminBase:
     async def _all(self, addresses: Iterable[str], question: Question[T], deadline: Deadline) -> list[T]:
         """Ask servers side by side; return their answers in this order, each server's once.
 
-        raises  the error of the first one that does not answer, or refuses
+        raises  as ``_known``
         """
-        answers: list[T] = []
-        for answer in (await self._each(addresses, question, deadline)).values():
+        return list(self._known(await self._each(addresses, question, deadline)).values())
+
+    async def _by_name(self, masters: Mapping[str, str], question: Question[T], deadline: Deadline) -> dict[str, T]:
+        """Ask brokers side by side; return the answers by their names. Raises as ``_known``."""
+        answers = self._known(await self._each(masters.values(), question, deadline))
+        return {name: answers[address] for name, address in masters.items() if address in answers}
+
+    def _share(self, deadline: Deadline, questions: int) -> Deadline:
+        """Return the time of the first of so many questions, where one broker's silence is not the end of all."""
+        return deadline if self.left_out is None else Deadline(deadline.remaining() / questions, self._clock)
+
+    def _known(self, answers: Mapping[str, T | RocketError]) -> dict[str, T]:
+        """Return what servers answered.
+
+        raises  the error of the first one that refuses or does not answer; with ``left_out`` one that does not answer,
+                while another does, is a row there
+        """
+        known = {server: answer for server, answer in answers.items() if not isinstance(answer, RocketError)}
+        for server, answer in answers.items():
             if isinstance(answer, RocketError):
-                raise answer
-            answers.append(answer)
-        return answers
+                if self.left_out is None or not known or not isinstance(answer, TransportError):
+                    raise answer
+                self.left_out[server] = answer
+        return known
 
     async def _everywhere(
         self,

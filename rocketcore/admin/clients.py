@@ -89,7 +89,7 @@ class ClientAdmin(OffsetAdmin):
         deadline = self._deadline()
         masters = await self._masters(deadline)
         found: dict[tuple[str, str], list[tuple[str, ProducerInfo]]] = {}
-        for name, table in zip(masters, await self._all(masters.values(), _PRODUCERS, deadline), strict=True):
+        for name, table in (await self._by_name(masters, _PRODUCERS, deadline)).items():
             for of, clients in table.items():
                 for each in clients if group in (None, of) else ():
                     found.setdefault((of, each.client_id), []).append((name, each))

@@ -16,7 +16,7 @@ from rocketcore.admin.base import Question, masters_in, merged
 from rocketcore.admin.messages import MessageAdmin
 from rocketcore.admin.requests import Request, done
 from rocketcore.codes import MASTER_ID, RequestCode, release_of
-from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RocketError, RouteNotFound
+from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_group
 from rocketcore.protocol.headers.admin import (
@@ -143,12 +143,7 @@ class GroupAdmin(MessageAdmin):
     ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """Return the groups of each master by broker."""
         answers = await self._at_once([partial(self._groups_at, each, deadline) for each in masters.values()])
-        tables = {}
-        for name, answer in zip(masters, answers, strict=True):
-            if isinstance(answer, RocketError):
-                raise answer
-            tables[name] = answer
-        return tables
+        return self._known(dict(zip(masters, answers, strict=True)))
 
     async def _groups_at(self, address: str, deadline: Deadline) -> dict[str, SubscriptionGroupConfig]:
         result: dict[str, SubscriptionGroupConfig] = {}
@@ -264,8 +259,8 @@ class GroupAdmin(MessageAdmin):
         """
         deadline = self._deadline()
         masters = await self._masters(deadline)
-        tables = await self._group_tables(masters, deadline)
-        seen = dict(zip(masters, await self._all(masters.values(), members_of(group), deadline), strict=True))
+        tables = await self._group_tables(masters, self._share(deadline, 3))
+        seen = await self._by_name(masters, members_of(group), self._share(deadline, 2))
         progress = await self._progress(group, None, masters, deadline, times=True)
         configs = {name: table[group] for name, table in tables.items() if group in table}
         online = {name: each for name, each in seen.items() if each is not None}
@@ -287,8 +282,8 @@ class GroupAdmin(MessageAdmin):
         """Return the connected members of a group with the brokers that each is connected to, sorted by id."""
         deadline = self._deadline()
         masters = await self._masters(deadline)
-        seen = await self._all(masters.values(), members_of(group), deadline)
-        return list(_members_in({name: each for name, each in zip(masters, seen, strict=True) if each is not None}))
+        seen = await self._by_name(masters, members_of(group), deadline)
+        return list(_members_in({name: each for name, each in seen.items() if each is not None}))
 
     # Progress
 
@@ -314,7 +309,7 @@ class GroupAdmin(MessageAdmin):
     async def _known_progress(self, group: str, topic: str | None, *, times: bool) -> list[QueueProgress]:
         deadline = self._deadline()
         masters = await self._masters(deadline)
-        rows = await self._progress(group, topic, masters, deadline, times=times)
+        rows = await self._progress(group, topic, masters, self._share(deadline, 2), times=times)
         if all(row.group_offset is None for row in rows):
             tables = await self._group_tables(masters, deadline)
             if not any(group in table for table in tables.values()):

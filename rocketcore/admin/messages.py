@@ -91,7 +91,7 @@ class MessageAdmin(ClusterAdmin):
         deadline = self._deadline()
         masters = await self._masters_of(topic, deadline)
         answers = await self._each(masters.values(), query_at(header, masters, fits), deadline)
-        return _in_order(_or_raise(answers))
+        return _in_order([message for found in self._known(answers).values() for message in found])
 
     async def view_message(self, topic: str | None, message_id: str) -> ReceivedMessage:
         """Return the message of an id.

@@ -204,8 +204,7 @@ class StatisticsAdmin(AdminBase):
                 await _counter(*second)(remoting, address, within.remaining()),
             )
 
-        answers = await self._all(masters.values(), ask, deadline)
-        return dict(zip(masters, answers, strict=True))
+        return await self._by_name(masters, ask, deadline)
 
 
 def _echo_to(queue: MessageQueue, millis: int) -> Request[int]:

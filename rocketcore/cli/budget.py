@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
 from rocketcore.admin.client import Admin
+from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import Credentials
 from rocketcore.client.addresses import NameServers
 from rocketcore.transport.tls.settings import TlsOption
@@ -25,15 +26,34 @@ class CommandAdmin(Admin):
     Each gets an equal part of what those before it left, so that a server that is silent in one call takes no time from
     the next. Only calls use time up: a person who is asked between two of them may take theirs.
 
-    calls  how many there will be; those beyond get all that is left
+    calls    how many there will be; those beyond get all that is left
+    partial  answers may lack what brokers know that do not answer; ``check_whole`` says so
     """
 
     def __init__(
-        self, namesrv: NameServers, *, timeout: float, tls: TlsOption, calls: int, credentials: Credentials
+        self,
+        namesrv: NameServers,
+        *,
+        timeout: float,
+        tls: TlsOption,
+        calls: int,
+        credentials: Credentials,
+        partial: bool = False,
     ) -> None:
         super().__init__(namesrv, timeout=timeout, tls=tls, **credentials)
+        if partial:
+            self._admin.left_out = {}
         self._left = timeout
         self._calls = calls
+
+    def check_whole(self) -> None:
+        """Say, behind a list, whose rows it lacks, by the exit code too."""
+        left_out = self._admin.left_out
+        if left_out:
+            raise CommandFailed(
+                "PARTLY_DONE", f"the list lacks what others know: {'; '.join(map(str, left_out.values()))}",
+                "rocket cluster describe shows who answers", exit_code=EXIT_PARTLY,
+            )  # fmt: skip
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         self.timeout = max(_LEAST, self._left / max(1, self._calls))

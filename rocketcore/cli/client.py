@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rocketcore.admin.shapes import member_row, producer_row
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import open_lists
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, show_rows
 
@@ -18,7 +18,7 @@ __all__ = ["list_clients"]
 )
 @click.option("-g", "--group", help="Only this group of producers, and of consumers.")
 def list_clients(group: str | None) -> None:
-    with open_admin(calls=1 if group is None else 2) as admin:
+    with open_lists(calls=1 if group is None else 2) as admin:
         producers = admin.producers(group)
         consumers = [] if group is None else admin.group_members(group)
     rows = [producer_row(each) for each in producers]
@@ -28,3 +28,4 @@ def list_clients(group: str | None) -> None:
         ["kind", "group", "client_id", "address", "language", "version", "brokers", Column("seen_at", wide=True)],
         name="client_id",
     )
+    admin.check_whole()

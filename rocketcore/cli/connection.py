@@ -10,8 +10,9 @@ from rocketcore.errors import RocketError
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
+    from rocketcore.cli.budget import CommandAdmin
 
-__all__ = ["answered", "open_admin"]
+__all__ = ["answered", "open_admin", "open_lists"]
 
 T = TypeVar("T")
 
@@ -21,12 +22,21 @@ def open_admin(calls: int = 1, settings: Settings | None = None) -> Admin:
 
     settings  those of the command, for a thread beside it, which has no context of click's
     """
+    return _open(calls, settings or current(), partial=False)
+
+
+def open_lists(calls: int = 1) -> CommandAdmin:
+    """The same for what only shows: lists lack what a broker knows that does not answer, see ``check_whole``."""
+    return _open(calls, current(), partial=True)
+
+
+def _open(calls: int, settings: Settings, *, partial: bool) -> CommandAdmin:
     from rocketcore.cli.budget import CommandAdmin
 
-    settings = settings or current()
     return CommandAdmin(
-        settings.namesrv, timeout=settings.timeout, tls=settings.tls, calls=calls, credentials=settings.credentials
-    )
+        settings.namesrv, timeout=settings.timeout, tls=settings.tls, calls=calls, credentials=settings.credentials,
+        partial=partial,
+    )  # fmt: skip
 
 
 def answered(

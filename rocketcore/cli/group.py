@@ -13,7 +13,7 @@ from rocketcore.admin.base import masters_in
 from rocketcore.admin.groups import lag_of
 from rocketcore.admin.shapes import group_document, group_row, member_row, progress_row
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import answered, open_admin
+from rocketcore.cli.connection import answered, open_admin, open_lists
 from rocketcore.cli.failures import EXIT_NOT_ALLOWED, CommandFailed
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import (
@@ -57,7 +57,7 @@ MEMBER_COLUMNS: Final = ("client_id", "address", "language", "version", "brokers
 @command(help="List the consumer groups of all brokers; those that every broker has with --all.")
 @click.option("-a", "--all", "everything", is_flag=True, help="Also groups that no user made.")
 def list_groups(everything: bool) -> None:
-    with open_admin() as admin:
+    with open_lists() as admin:
         groups = admin.groups()
     rows = [group_row(name, config) for name, config in groups.items()]
     show_rows(
@@ -72,6 +72,7 @@ def list_groups(everything: bool) -> None:
             Column("retry_queues", wide=True),
         ],
     )
+    admin.check_whole()
 
 
 def progress_columns(*, waiting: bool) -> Sequence[Column | str]:
@@ -91,11 +92,12 @@ def progress_columns(*, waiting: bool) -> Sequence[Column | str]:
 @command(help="Show a group: its settings, members, subscriptions, and how far it is in each queue.")
 @click.argument("group")
 def describe(group: str) -> None:
-    with open_admin() as admin:
+    with open_lists() as admin:
         found = admin.describe_group(group)
     document = group_document(found)
     if current().output not in ("table", "wide"):
         show_object(document)
+        admin.check_whole()
         return
     members, subscriptions, queues = (document.pop(part) for part in ("members", "subscriptions", "queues"))
     show_object(document)
@@ -108,6 +110,7 @@ def describe(group: str) -> None:
     if queues:
         show_title("queues")
         show_rows(queues, progress_columns(waiting=True))
+    admin.check_whole()
 
 
 @command(help="Show how many messages wait for a group in each queue, and since when the first of them waits.")
@@ -116,12 +119,13 @@ def describe(group: str) -> None:
 @click.option("-w", "--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
 def lag(group: str, topic: str | None, watch: bool) -> None:
     while True:
-        with open_admin() as admin:
+        with open_lists() as admin:
             rows = admin.group_lag(group, topic)
         if watch:
             progress(f"at {timestamp(round(time.time() * 1000))}")
         show_rows([progress_row(row) for row in rows], progress_columns(waiting=True), name="lag")
         if not watch:
+            admin.check_whole()
             return
         time.sleep(LAG_INTERVAL)
 
@@ -129,11 +133,12 @@ def lag(group: str, topic: str | None, watch: bool) -> None:
 @command(help="List the connected members of a group, with the brokers that each is connected to.")
 @click.argument("group")
 def clients(group: str) -> None:
-    with open_admin(calls=2) as admin:
+    with open_lists(calls=2) as admin:
         members = admin.group_members(group)
         if not members:
             admin.group_configs(group)  # which says that there is no such group
     show_rows([member_row(member) for member in members], MEMBER_COLUMNS)
+    admin.check_whole()
 
 
 _max_retries = click.option("--max-retries", type=click.IntRange(-1, 2**31 - 1), help="How often a failed message "

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import open_admin, open_lists
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.messages import message_object
 from rocketcore.cli.options import command
@@ -69,9 +69,10 @@ def find(topic: str, key: str | None, tag: str | None, since: int | None, until:
         raise click.UsageError(f"--since {timestamp(since)} is later than --until {timestamp(until)}")
     times = {"begin": since, "end": until}
     given = {name: time for name, time in times.items() if time is not None}
-    with open_admin() as admin:
+    with open_lists() as admin:
         messages = admin.query_messages(topic, key, tag=tag, max_messages=count, **given)
     if not messages:
+        admin.check_whole()
         what = f"key {key!r}" if key is not None else f"tag {tag!r}"
         raise CommandFailed(
             "NOT_FOUND",
@@ -93,3 +94,4 @@ def find(topic: str, key: str | None, tag: str | None, since: int | None, until:
         wide=["body"],
         name="msg_id",
     )
+    admin.check_whole()

@@ -13,7 +13,7 @@ import click
 from rocketcore.admin.offsets import OffsetShift, OffsetsOf
 from rocketcore.admin.shapes import move_row, progress_row
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import open_admin, open_lists
 from rocketcore.cli.group import progress_columns
 from rocketcore.cli.options import command
 from rocketcore.cli.render import UNKNOWN, Column, counted, counted_are, progress, show_rows, timestamp
@@ -35,12 +35,13 @@ _QUEUE: Final = re.compile(r"(?:(.+)/)?(\d{1,9})")
 @click.argument("group")
 @click.argument("topic", required=False)
 def show(group: str, topic: str | None) -> None:
-    with open_admin() as admin:
+    with open_lists() as admin:
         rows = admin.offsets(group, topic)
     shown = [progress_row(row) for row in rows]
     for row in shown:
         del row["lag_seconds"]
     show_rows(shown, progress_columns(waiting=False), name="group_offset")
+    admin.check_whole()
 
 
 def reset_target(text: str, now_millis: int) -> ResetTarget:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import open_lists
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, show_rows
 from rocketcore.cli.topic import brokers_named
@@ -41,7 +41,7 @@ def _columns(what: str, title: str) -> list[Column]:
 )
 @click.argument("topic")
 def topic_stats(topic: str) -> None:
-    with open_admin() as admin:
+    with open_lists() as admin:
         found = admin.topic_traffic(topic)
     show_rows(
         [
@@ -51,13 +51,14 @@ def topic_stats(topic: str) -> None:
         ["broker", *_columns("messages", "MSGS"), *_columns("bytes", "BYTES")],
         name="broker",
     )
+    admin.check_whole()
 
 
 @command(help="Show messages in and out in the last minute, hour and day: of BROKER, or of every broker.")
 @click.argument("broker", required=False)
 @click.option("--cluster", help="Only the brokers of this cluster.")
 def broker_stats(broker: str | None, cluster: str | None) -> None:
-    with open_admin() as admin, brokers_named():
+    with open_lists() as admin, brokers_named():
         found = admin.broker_traffic(cluster=cluster, broker=broker)
     show_rows(
         [
@@ -66,3 +67,4 @@ def broker_stats(broker: str | None, cluster: str | None) -> None:
         ],
         ["broker", *_columns("messages_in", "IN"), *_columns("messages_out", "OUT")],
     )
+    admin.check_whole()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketcore.cli.cluster import broker_permissions, broker_row
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import open_lists
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import UNKNOWN, cell, json_text, print_line, show_object, show_rows, show_title, timestamp
 from rocketcore.codes import SYSTEM_GROUPS
@@ -73,7 +73,7 @@ def _looks(interval: float, rows: int, looks: int | None) -> Iterator[dict[str, 
 
 def _look(before: Seen, seconds: float, rows: int) -> tuple[dict[str, Any], Seen]:
     """Ask once; return what is shown, and what the next look compares with."""
-    with open_admin(calls=4) as admin:
+    with open_lists(calls=4) as admin:
         permissions = broker_permissions(admin)
         members = admin.broker_status()
         traffic = [each for each in admin.group_traffic() if each.group not in SYSTEM_GROUPS]

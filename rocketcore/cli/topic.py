@@ -12,7 +12,7 @@ import click
 from rocketcore.admin.shapes import permission_text, queue_row, route_rows, topic_kind
 from rocketcore.cli.cluster import no_cluster
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import answered, open_admin
+from rocketcore.cli.connection import answered, open_admin, open_lists
 from rocketcore.cli.failures import EXIT_NOT_ALLOWED, EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command, named_values
 from rocketcore.cli.render import Column, cell, counted, progress, show_object, show_rows
@@ -81,7 +81,7 @@ def _listed(admin: Admin, only: str) -> list[str]:
 @command(help="Show the queues of a topic with their offsets.")
 @click.argument("topic")
 def describe(topic: str) -> None:
-    with open_admin() as admin:
+    with open_lists() as admin:
         stats = admin.topic_stats(topic)
     show_rows(
         [queue_row(queue, bounds) for queue, bounds in stats.items()],
@@ -95,6 +95,7 @@ def describe(topic: str) -> None:
         ],
         name="queue_id",
     )
+    admin.check_whole()
 
 
 _read_queues = click.option("--read-queues", type=_QUEUES, help="Readable queues, where the number differs.")
