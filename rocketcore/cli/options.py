@@ -30,6 +30,7 @@ __all__ = [
     "current",
     "end_signals",
     "global_options",
+    "log_file_option",
     "log_to_stderr",
     "named_values",
     "or_form",
@@ -69,6 +70,7 @@ class _Timeout(click.FloatRange):
 
 
 AnyCommand = TypeVar("AnyCommand", bound=click.Command)
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
 class Credentials(TypedDict):
@@ -96,6 +98,7 @@ class Settings:
     quiet: bool = False
     debug: bool = False
     log_format: str = "text"
+    log_file: Path | None = None
     command: str = "rocket"
 
     @property
@@ -217,7 +220,10 @@ def current() -> Settings:
 def log_to_stderr(server: str = "") -> None:
     """Write log lines to stderr: state changes, with ``--debug`` everything, with ``--quiet`` only what went wrong.
 
+    With ``--log-file``, which servers have, they go there.
+
     server  its name, on every line from now on; for one of several that write to one stderr
+    raises  OSError for a file that cannot be opened
     """
     import logging
 
@@ -225,7 +231,11 @@ def log_to_stderr(server: str = "") -> None:
 
     settings = current()
     level = logging.DEBUG if settings.debug else logging.WARNING if settings.quiet else logging.INFO
-    handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if settings.log_file is not None:
+        from rocketcore.cli.log_file import LogFile
+
+        handler = LogFile(settings.log_file)
     if settings.log_format == "json":
         handler.setFormatter(JsonFormatter(server))
     else:
@@ -273,6 +283,14 @@ def global_options(group: AnyCommand) -> AnyCommand:
     taken = {name for parameter in group.params for name in parameter.opts}
     group.params.extend(_options(taken))
     return group
+
+
+def log_file_option(function: AnyFunction) -> AnyFunction:
+    """Add the option of a server's log file."""
+    return click.option(
+        "--log-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", expose_value=False,
+        callback=_store, help="Append log lines to FILE, not to stderr; SIGHUP opens it again.",
+    )(function)  # fmt: skip
 
 
 def named_values(texts: Sequence[str], option: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from rocketcore import addresses
 from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.cli.failures import EXIT_USAGE, CommandFailed
 from rocketcore.cli.notify import notify
-from rocketcore.cli.options import Folder, command, current, log_to_stderr
+from rocketcore.cli.options import Folder, command, current, log_file_option, log_to_stderr
 from rocketcore.config_file import (
     BadSetting,
     environment_properties,
@@ -79,6 +79,7 @@ insecure_option = click.option("--insecure", is_flag=True, help="Listen on an ad
 @_listen
 @click.option("--home", type=Folder(), help="Folder of its files.")
 @_metrics_port
+@log_file_option
 @insecure_option
 def start_namesrv(
     config_file: Path | None,
@@ -146,6 +147,7 @@ def start_namesrv(
 @click.option("--console-readonly", is_flag=True, help="Nothing can be changed by the console.")
 @click.option("--console-auth", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="Accounts of the console, see rocket console --add.")  # fmt: skip
+@log_file_option
 @click.option("--leave-messages", is_flag=True, help="Start although messages of other shards are out of reach then.")
 @insecure_option
 def start_broker(
@@ -273,6 +275,7 @@ def serve(make: Callable[[], Server], also: Mapping[str, object] | None = None) 
 
     from rocketcore._fast.heap import keep_heap
     from rocketcore.cli.heap import watched_heap
+    from rocketcore.cli.log_file import reopen_logs
     from rocketcore.transport.server.listener import raise_descriptor_limit
 
     keep_heap()
@@ -289,8 +292,8 @@ def serve(make: Callable[[], Server], also: Mapping[str, object] | None = None) 
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, number)
-        # An operator means to have something read again: certificates are, by themselves, and logs go to stderr.
-        loop.add_signal_handler(signal.SIGHUP, logger.info, "SIGHUP ignored: there is nothing to read again")
+        # An operator means to have something read again: certificates are, by themselves.
+        loop.add_signal_handler(signal.SIGHUP, reopen_logs)
         try:
             server = make()
             await server.start()

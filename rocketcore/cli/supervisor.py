@@ -19,6 +19,7 @@ import click
 
 from rocketcore.child import command_line
 from rocketcore.cli.failures import EXIT_INTERRUPTED
+from rocketcore.cli.log_file import reopen_logs
 from rocketcore.cli.notify import NOTIFY_SOCKET, notify
 from rocketcore.service import SYSTEM_CLOCK, Backoff
 
@@ -70,11 +71,17 @@ class Supervisor:
 
         for by in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(by, end, by)
-        loop.add_signal_handler(signal.SIGHUP, logger.info, "SIGHUP ignored: there is nothing to read again")
+        loop.add_signal_handler(signal.SIGHUP, self._reopen_logs)
         async with asyncio.TaskGroup() as tasks:
             for number, name in enumerate(self._names):
                 tasks.create_task(self._keep(number, name), name=f"shard-{name}")
         return self._code or (EXIT_INTERRUPTED if interrupted else 0)
+
+    def _reopen_logs(self) -> None:
+        reopen_logs()
+        for process in self._running.values():
+            if process.returncode is None:
+                process.send_signal(signal.SIGHUP)
 
     def _end(self, code: int | None = None) -> None:
         """Have all shards end; the first code that says why is this process's."""
