@@ -40,6 +40,7 @@ class SendContext:
     result, error     how it ended; None before
     seconds           how long it took
     region, trace_on  what the broker's answer says of itself
+    added             properties that the message gets beside its own, put here before it is sent; not those of a batch
     """
 
     group: str
@@ -56,6 +57,7 @@ class SendContext:
     seconds: float = 0.0
     region: str | None = None
     trace_on: bool = True
+    added: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)

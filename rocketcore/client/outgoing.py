@@ -40,6 +40,7 @@ __all__ = [
     "outgoing_message",
     "property_text",
     "property_text_of_copy",
+    "with_properties",
 ]
 
 _UNBATCHABLE: Final = frozenset((DELAY, MESSAGE_TYPE, TIMER_DELAY_MS, TIMER_DELIVER_MS))
@@ -106,6 +107,17 @@ def outgoing_message(message: Message) -> Outgoing:
     """Give a message its id and its property string."""
     msg_id = new_uniq_key()
     return Outgoing(message.body, property_text(message, msg_id), msg_id, 0, message.flag)
+
+
+def with_properties(outgoing: Outgoing, topic: str, added: Mapping[str, str]) -> Outgoing:
+    """Return a message with properties beside its own; raises MessageIllegal for what no broker takes."""
+    for name, value in added.items():
+        if not name or any(separator in name + value for separator in (NAME_SEPARATOR, PROPERTY_SEPARATOR)):
+            raise MessageIllegal(f"message to {topic!r}: property {name!r} holds a separator character")
+    text = "".join([f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}" for name, value in added.items()])
+    text += outgoing.properties
+    _check_length(topic, text)
+    return outgoing._replace(properties=text)
 
 
 def outgoing_half(message: Message, group: str) -> Outgoing:

@@ -31,6 +31,7 @@ from rocketcore.client.outgoing import (
     outgoing_half,
     outgoing_message,
     property_text,
+    with_properties,
 )
 from rocketcore.client.publisher import Publishers, TopicPublisher
 from rocketcore.client.runtime import Runtime
@@ -226,13 +227,13 @@ class Sender:
         publisher = await self.publisher(message.topic)
         target = self.target(publisher, message.message_group, queue)
         assert target is not None, "no broker is avoided"
-        request = target.request(outgoing, self._clock.time_millis(), oneway=True)
-
         if not self._hooks:
+            request = target.request(outgoing, self._clock.time_millis(), oneway=True)
             await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
             return
 
-        async def send(context: SendContext) -> None:
+        async def send(context: SendContext, outgoing: Outgoing) -> None:
+            request = target.request(outgoing, self._clock.time_millis(), oneway=True)
             await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
 
         await self._seen_by_hooks(target, outgoing, send, oneway=True)
@@ -468,7 +469,7 @@ class Sender:
         if not self._hooks:
             return await self._attempt(target, outgoing, timeout)
 
-        async def send(context: SendContext) -> SendResult:
+        async def send(context: SendContext, outgoing: Outgoing) -> SendResult:
             return await self._attempt(target, outgoing, timeout, context)
 
         return await self._seen_by_hooks(target, outgoing, send)
@@ -477,7 +478,7 @@ class Sender:
         self,
         target: SendTarget,
         outgoing: Outgoing,
-        send: Callable[[SendContext], Awaitable[T]],
+        send: Callable[[SendContext, Outgoing], Awaitable[T]],
         *,
         oneway: bool = False,
     ) -> T:
@@ -496,7 +497,9 @@ class Sender:
         call_hooks([hook.before_send for hook in self._hooks], context)
         begun = self._clock.monotonic()
         try:
-            result = await send(context)
+            if context.added and not outgoing.batch:
+                outgoing = with_properties(outgoing, target.queue.topic, context.added)
+            result = await send(context, outgoing)
             if isinstance(result, SendResult):
                 context.result = result
             return result

@@ -85,5 +85,7 @@ def test_what_is_required_is_what_is_imported() -> None:
     third_party = modules - sys.stdlib_module_names - {"rocketcore", "pytest", "_typeshed", "typing_extensions"}
     assert all(extras.values()), "an extra without anything in it"
     assert required <= third_party, "required, and nothing imports it"
-    users = ("arrow", "spark", "java", "tls", "lz4", "zstd", "mcp", "console")
+    users = ("arrow", "spark", "java", "tls", "lz4", "zstd", "mcp", "console", "otel")
+    modules_of = {"opentelemetry": "opentelemetry-api"}
+    third_party = {modules_of.get(module, module) for module in third_party}
     assert third_party - required <= set().union(*(extras[name] for name in users)), "imported, and in no extra"
