@@ -23,8 +23,8 @@ queued behind it, EPOLLOUT is watched, and each time the socket has room as much
 the high-water mark the protocol hears ``pause_writing``, and ``resume_writing`` at a quarter of it. Whether a peer
 that does not take its answers is still read from is the protocol's decision (``pause_reading``).
 
-``StreamTransport`` keeps the contract of ``asyncio.Transport``, as far as our protocols use it. Linux only;
-nothing here may be called from another thread than the loop's. RocketMQ: the place of Netty's ``EpollEventLoop``.
+``StreamTransport`` keeps the contract of ``asyncio.Transport``, as far as our protocols use it. Linux only; nothing
+here may be called from another thread than the loop's, or the one in its place. RocketMQ: Netty's ``EpollEventLoop``.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -142,6 +142,7 @@ cdef class Reactor:
     cdef set _transports
     cdef uint8_t* _room
     cdef int _epoll
+    cdef double _served_from  # when the connections that were ready last were
 
     def __cinit__(self):
         self._epoll = -1
@@ -202,25 +203,37 @@ cdef class Reactor:
         return 0
 
     def _ready(self):
+        cdef double begin
+        cdef int _round
+        if self._serve_ready(0):
+            begin = self._served_from
+            for _round in range(ROUNDS_MAX - 1):
+                if self._monotonic() - begin >= TURN_MICROS * 1e-6 or self._serve_ready(0) == 0:
+                    return  # what is ready now is told of at the next turn
+
+    def poll(self, double seconds):
+        """Wait for a ready connection, serve all that are, and return whether any was; in the loop's place."""
+        return self._serve_ready(<int>(1000 * seconds)) > 0
+
+    cdef int _serve_ready(self, int milliseconds) except -1:
         cdef epoll_event events[EVENTS_MAX]
-        cdef int count, i, _turn
+        cdef int epoll = self._epoll, count, i
         cdef StreamTransport transport
-        cdef double begin = 0.0
-        for _turn in range(ROUNDS_MAX):
-            count = epoll_wait(self._epoll, events, EVENTS_MAX, 0) if self._epoll >= 0 else 0
-            if count <= 0:
-                return
-            now = self._monotonic()
-            if _turn == 0:
-                begin = now
-            elif now - begin >= TURN_MICROS * 1e-6:
-                return  # what is ready is reported again
-            for i in range(count):
-                transport = <StreamTransport><PyObject*>events[i].data.ptr
-                try:
-                    transport._serve(events[i].events, now)
-                except Exception as error:
-                    transport._fail(error)
+        if milliseconds:
+            with nogil:
+                count = epoll_wait(epoll, events, EVENTS_MAX, milliseconds)
+        else:
+            count = epoll_wait(epoll, events, EVENTS_MAX, 0)
+        if count <= 0:
+            return 0
+        now = self._served_from = self._monotonic()
+        for i in range(count):
+            transport = <StreamTransport><PyObject*>events[i].data.ptr
+            try:
+                transport._serve(events[i].events, now)
+            except Exception as error:
+                transport._fail(error)
+        return count
 
 
 cdef class StreamTransport:
@@ -515,9 +528,7 @@ cdef class StreamTransport:
             self._shut()
 
     cdef int _shut(self) except -1:
-        if shutdown(self._fd, SHUT_WR) != 0:
-            self._lose(last_error())
-        return 0
+        return self._lose(last_error()) if shutdown(self._fd, SHUT_WR) != 0 else 0
 
     def get_write_buffer_size(self):
         return self._queued

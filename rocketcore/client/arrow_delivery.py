@@ -7,7 +7,7 @@ One that belongs to a queue waits for that queue's broker to come back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -29,10 +29,13 @@ from rocketcore.message import UNIQ_KEY, MessageQueue, SendResult, SendStatus
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.table import Table
 
-__all__ = ["BATCH_BYTES", "MAX_IN_FLIGHT", "BodyDelivery", "SendSummary", "batch_ids", "body_sender"]
+__all__ = ["BATCH_BYTES", "MAX_IN_FLIGHT", "MOMENT", "BodyDelivery", "SendSummary", "batch_ids", "body_sender"]
 
 BATCH_BYTES: Final = 1 << 20
 MAX_IN_FLIGHT: Final = 4
+
+MOMENT: Final = 0.05
+"""Seconds that something on a connection is waited for in the place of the loop."""
 
 _REFUSALS = (NoPermission, TopicNotExist)
 """Answers that another broker may not share; when all have given one, waiting longer changes nothing."""
@@ -85,6 +88,8 @@ class BodyDelivery:
         self._max_in_flight = max_in_flight
         self._in_flight: dict[MessageQueue, asyncio.Future[Any]] = {}
         """Answers that are waited for, and tasks that go on after a failure; one that has failed stays."""
+        self._begun: dict[asyncio.Future[RemotingCommand], Callable[[], None]] = {}
+        """Answers to first attempts, and what is to be done when one is there."""
         self._failure: BaseException | None = None  # what a body failed with, until it is raised
         self._ended: asyncio.Future[None] | None = None  # of who waits for the end of any of them
         self._silent: set[str] = set()  # brokers that did not answer in time
@@ -111,6 +116,28 @@ class BodyDelivery:
         """Wait until everything is acknowledged; raises what a body failed with."""
         while self._in_flight:
             await self._await_answer()
+
+    def can_begin(self, topic: str) -> bool:
+        """Tell whether bodies of a topic are begun without the caller's task: route known, a broker connected."""
+        publisher = self._sender.find_publisher(topic)
+        return (
+            publisher is not None and self._failure is None and any(map(self._sender.is_connected, publisher.targets))
+        )
+
+    def poll(self, seconds: float) -> bool:
+        """Take the answers that are there in the place of the loop; tell whether there was anything to do."""
+        came = self._sender.poll(seconds)
+        if came:
+            for answer in [each for each in self._begun if each.done()]:
+                self._take(answer)
+        return came
+
+    def is_written(self) -> bool:
+        """Have all that was submitted written, if that takes no more than a moment; in the place of the loop."""
+        while self._sender.unsent():
+            if not self.poll(MOMENT):
+                return False
+        return True
 
     async def abandon(self) -> None:
         """Give up what is under way."""
@@ -142,8 +169,8 @@ class BodyDelivery:
         if begun is None:
             return False
 
-        def answered(answer: asyncio.Future[RemotingCommand]) -> None:
-            if answer.cancelled():
+        def answered() -> None:
+            if begun.answer.cancelled():
                 return
             failure = None
             try:
@@ -157,8 +184,15 @@ class BodyDelivery:
             self._go_on(queue, self._deliver(topic, owner, queue, body, retries, failure))
 
         self._in_flight[queue] = begun.answer
-        begun.answer.add_done_callback(answered)
+        self._begun[begun.answer] = answered
+        begun.answer.add_done_callback(self._take)
         return True
+
+    def _take(self, answer: asyncio.Future[RemotingCommand]) -> None:
+        """Do what the answer to a first attempt asks for, once."""
+        answered = self._begun.pop(answer, None)
+        if answered is not None:
+            answered()
 
     def _go_on(self, queue: MessageQueue, delivery: Coroutine[Any, Any, None]) -> None:
         """Have a body delivered that takes waiting."""

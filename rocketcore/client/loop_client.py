@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rocketcore.client.config import ClientConfig
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.loop_thread import LoopThread
+from rocketcore.client.loop_thread import InPlace, LoopThread
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.transport.client import RemotingClient
 
@@ -36,6 +36,16 @@ class LoopClient(AbstractContextManager["LoopClient"]):
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end; tasks that it leaves behind go on meanwhile."""
         return self._loop.run(coroutine)
+
+    def run_here(self, coroutine: Coroutine[Any, Any, T], place: InPlace) -> T:
+        """Run a coroutine to its end, on this thread as far as that goes; see ``LoopThread``."""
+        try:
+            return self._loop.run_here(coroutine, place)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                # What a signal's handler raised may have come in the middle of a frame: no connection is used again.
+                self._loop.loop.call_soon_threadsafe(self._remoting.abort)
+            raise
 
     def close(self) -> None:
         """End the sockets; nothing of this client may be used any more."""

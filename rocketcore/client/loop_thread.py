@@ -10,8 +10,10 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Generic, TypeVar
+import types
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import uvloop
 
@@ -26,6 +28,12 @@ T = TypeVar("T")
 
 _END_SECONDS: Final = 2.0
 """What cancelled tasks get to end when their loop does."""
+
+_ENTER_SECONDS: Final = 0.1
+"""A wait for the loop's place is done in parts, between which a signal's handler may raise."""
+
+REST_SECONDS: Final = 0.02
+"""The longest rest of a loop whose place another thread has taken; its timers are late by so much."""
 
 
 class _Call(Generic[T]):
@@ -91,6 +99,35 @@ class _Call(Generic[T]):
         return self._result.pop()
 
 
+class InPlace(Protocol):
+    """What a coroutine that runs in the place of its loop needs done meanwhile."""
+
+    def begin(self) -> bool:
+        """Tell whether the coroutine may begin without a task."""
+
+    def wait(self) -> bool:
+        """Bring what the coroutine waits for nearer; False: nothing came within a moment, the loop is needed."""
+
+    def end(self) -> bool:
+        """Tell whether the loop may stand still for some longer."""
+
+
+@types.coroutine
+def _rest_of(coroutine: Coroutine[Any, Any, T], waited: Any) -> Generator[Any, Any, T]:
+    """Run a coroutine on from where it waits for ``waited``."""
+    while True:
+        try:
+            sent = yield waited
+        except BaseException as error:
+            step = partial(coroutine.throw, error)
+        else:
+            step = partial(coroutine.send, sent)
+        try:
+            waited = step()
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
 class LoopThread:
     """An event loop on a named daemon thread, started when it is made.
 
@@ -103,6 +140,14 @@ class LoopThread:
         self._left = False
         """Whether those who waited at the end have been told."""
         self._calls: set[_Call[Any]] = set()
+        self._right = threading.Lock()
+        """Of the one thread that may touch the loop: its own, until that lets another one in."""
+        self._right.acquire()
+        self._bell = threading.Lock()
+        """Released to end a rest of the loop's thread."""
+        self._bell.acquire()
+        self._resting = False
+        self._visitor = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -122,6 +167,21 @@ class LoopThread:
             for call in list(self._calls):
                 self._leave(call)
             self.loop.close()
+            self._right.release()
+
+    def _rest(self) -> None:
+        """Let another thread have the loop; on the loop, which then has its timers and all else to look at."""
+        self._resting = True
+        self._right.release()
+        self._bell.acquire(timeout=REST_SECONDS)
+        self._resting = False
+        self._right.acquire()
+
+    def _ring(self) -> None:
+        """Have the loop go on by itself."""
+        if self._resting:
+            with contextlib.suppress(RuntimeError):  # it was rung
+                self._bell.release()
 
     def _leave(self, call: _Call[Any]) -> None:
         """End what a caller waits for; after ``sys.exit()`` in a callback there is no one else to do it."""
@@ -143,8 +203,8 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread."""
-        return threading.current_thread() is self._thread
+        """Whether the caller runs on this thread, or in its place."""
+        return threading.current_thread() is self._thread or threading.get_ident() == self._visitor
 
     @property
     def alive(self) -> bool:
@@ -159,12 +219,88 @@ class LoopThread:
         raises  ConfigError on the loop's own thread, which would wait for itself; ClientClosed after ``stop()``, or
                 when that or the end of the thread ended it; TimeoutError when ``timeout`` seconds were not enough
         """
+        self._refuse_own(coroutine)
+        return self._wait(_Call(coroutine), coroutine, timeout)
+
+    def run_here(self, coroutine: Coroutine[Any, Any, T], place: InPlace) -> T:
+        """Run a coroutine as ``run`` does, but on this thread as long as it need not wait for the loop.
+
+        Two threads that take turns wake each other, and want the interpreter's lock at the same time. So the loop's
+        thread rests while this one has its place, and for REST_SECONDS at most after: who comes back until then finds
+        it resting. A coroutine that has to wait for more than ``place`` brings goes on as a task of the loop; until
+        then it must not ask for the task that it runs in. What a signal's handler raises leaves the loop intact, but
+        perhaps not what the coroutine was changing.
+
+        raises  as ``run``
+        """
+        self._refuse_own(coroutine)
+        held: list[threading.Lock] = []
+        outer = asyncio._get_running_loop()
+        try:
+            call = self._in_place(coroutine, place, held, outer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        except BaseException:
+            coroutine.close()
+            raise
+        finally:
+            self._give_back(held, outer)  # once more: a signal's handler may have come in while it was done
+        return self._wait(call, coroutine)
+
+    def _in_place(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        place: InPlace,
+        held: list[threading.Lock],
+        outer: asyncio.AbstractEventLoop | None,
+    ) -> _Call[T]:
+        """Return what is left for the loop; raises StopIteration with the result where that is nothing."""
+        try:
+            self._enter(held)
+            asyncio._set_running_loop(self.loop)
+            if not place.begin():
+                return _Call(coroutine)
+            try:
+                waited = coroutine.send(None)
+                while waited is not None and (waited.done() or place.wait()):
+                    if waited.done():
+                        waited = coroutine.send(None)
+            except StopIteration:
+                if not place.end():
+                    self._ring()
+                raise
+            return _Call(_rest_of(coroutine, waited))
+        finally:
+            self._give_back(held, outer)
+
+    def _refuse_own(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         if self.is_current:
             coroutine.close()
             raise ConfigError(
                 f"this call waits for the thread {self._thread.name!r} and was made on it, by a callback or a handler"
             )
-        call = _Call(coroutine)
+
+    def _enter(self, held: list[threading.Lock]) -> None:
+        """Take the place of the loop's thread, and note in ``held`` that it is taken; raises ClientClosed."""
+        held += [self._right] * self._right.acquire(blocking=False)
+        if not held:
+            self._hand_over(self._rest)
+        while not held:
+            held += [self._right] * self._right.acquire(timeout=_ENTER_SECONDS)
+        self._visitor = threading.get_ident()
+        if self._stopped:
+            raise ClientClosed("the client is closed")
+
+    def _give_back(self, held: list[threading.Lock], outer: asyncio.AbstractEventLoop | None) -> None:
+        """Leave the place of the loop's thread, if it is held."""
+        if not held:
+            return
+        asyncio._set_running_loop(outer)
+        self._visitor = 0
+        held.pop().release()  # in one line, before which the lock is held and noted, and behind which it is neither
+
+    def _wait(self, call: _Call[T], coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Wait for the outcome of a call, which the loop begins where nobody has."""
         try:
             self._calls.add(call)
             self._hand_over(call.begin)
@@ -193,6 +329,7 @@ class LoopThread:
         try:
             if not self._stopped:
                 self.loop.call_soon_threadsafe(function)
+                self._ring()
                 return
         except RuntimeError:  # it was closed just now
             pass
@@ -203,6 +340,7 @@ class LoopThread:
         if not self._stopped:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self.loop.call_soon_threadsafe(self.loop.stop)
+                self._ring()
         self._stopped = True
         if not self.is_current:
             self._thread.join(timeout)

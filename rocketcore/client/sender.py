@@ -55,7 +55,7 @@ from rocketcore.message import (
 from rocketcore.protocol.compression import CompressionType, compress
 from rocketcore.protocol.headers.message import RecallMessageRequestHeader
 from rocketcore.service import SYSTEM_CLOCK, Clock
-from rocketcore.transport.client import PipeliningRemoting, Remoting, ServedRemoting
+from rocketcore.transport.client import PipeliningRemoting, PolledRemoting, Remoting, ServedRemoting
 
 if TYPE_CHECKING:
     from rocketcore.client.requests import Requests
@@ -85,6 +85,7 @@ class Sender:
         self.target = self._publishers.target
         self._remoting = instance.remoting
         self._pipelining = _pipelining(instance.remoting)
+        self._polled = _polled(instance.remoting)
         self._runtime = instance.runtime
         self._compression = CompressionType[config.compression.upper()]
         self._checked_topics: set[str] = set()
@@ -101,6 +102,7 @@ class Sender:
         other = copy.copy(self)
         other._remoting = remoting
         other._pipelining = _pipelining(remoting)
+        other._polled = _polled(remoting)
         other._runtime = runtime
         return other
 
@@ -324,6 +326,18 @@ class Sender:
             return None
         return None if answer is None else BegunBatch(self._publishers, target, answer, begun, timeout)
 
+    def is_connected(self, target: SendTarget) -> bool:
+        """Tell whether requests to a queue leave over a connection that is open, and that ``poll`` serves."""
+        return self._polled is not None and self._polled.is_polled(target.address)
+
+    def poll(self, seconds: float) -> bool:
+        """Read and write what is ready in the place of the loop; see ``RemotingClient``."""
+        return self._polled is not None and self._polled.poll(seconds)
+
+    def unsent(self) -> bool:
+        """Tell whether some of what was sent is not with the kernel; in the place of the loop."""
+        return self._polled is not None and self._polled.unsent()
+
     async def send_half(self, message: Message, *, queue: MessageQueue | None, timeout: float | None) -> SendResult:
         """Send a message that is seen when its transaction is committed."""
         if not isinstance(message, Message):
@@ -538,3 +552,7 @@ class Sender:
 
 def _pipelining(remoting: Remoting) -> PipeliningRemoting | None:
     return remoting if isinstance(remoting, PipeliningRemoting) else None
+
+
+def _polled(remoting: Remoting) -> PolledRemoting | None:
+    return remoting if isinstance(remoting, PolledRemoting) else None

@@ -50,9 +50,9 @@ def write_partition(batches: Iterator[RecordBatch], plan: WritePlan, write_id: i
     client = connect(plan.options)
     sender = _sender(client, plan, write_id, partition)
     try:
-        # Rows are waited for on this thread: the connections' thread goes on meanwhile.
+        # Rows are waited for on this thread: the connections' thread goes on meanwhile, when that takes long.
         for batch in batches:
-            client.run(sender.send(_message_batch(batch, plan)))
+            client.run_here(sender.send(_message_batch(batch, plan)), sender)
         summary = client.run(sender.finish())
     except MessageIllegal as error:
         raise MessageIllegal(f"partition {partition}, {error}") from None

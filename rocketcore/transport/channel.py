@@ -435,6 +435,17 @@ class Channel(asyncio.Protocol):
         if not self.closed:
             self._outbound.write(data)
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether a reactor reads and writes the connection."""
+        return self._stream is not None
+
+    def unsent(self) -> bool:
+        """Hand all that was written to the transport now; tell whether that has some of it left."""
+        if not self.closed:
+            self._outbound.flush()
+        return not self.closed and self._transport.get_write_buffer_size() > 0
+
     def send(self, command: RemotingCommand) -> None:
         """Send a command, for example an answer that was held back."""
         self.write(command.encode())

@@ -28,7 +28,15 @@ from rocketcore.transport.tls.transport import connect_tls
 if TYPE_CHECKING:
     from rocketcore._fast.reactor import Reactor
 
-__all__ = ["PipeliningRemoting", "Remoting", "RemotingClient", "ServedRemoting", "Signer", "split_address"]
+__all__ = [
+    "PipeliningRemoting",
+    "PolledRemoting",
+    "Remoting",
+    "RemotingClient",
+    "ServedRemoting",
+    "Signer",
+    "split_address",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +79,20 @@ class PipeliningRemoting(Remoting, Protocol):
         self, address: str, command: RemotingCommand, timeout: float
     ) -> asyncio.Future[RemotingCommand] | None:
         """Ask now and return the future of the answer; None where that takes an ``invoke``."""
+
+
+@runtime_checkable
+class PolledRemoting(PipeliningRemoting, Protocol):
+    """A transport whose connections are also served by who has the loop's place while that stands still."""
+
+    def is_polled(self, address: str) -> bool:
+        """Tell whether a connection to an address is open, and served by ``poll``."""
+
+    def poll(self, seconds: float) -> bool:
+        """Read and write what is ready; see ``RemotingClient``."""
+
+    def unsent(self) -> bool:
+        """Write all that can be written; tell whether something is left."""
 
 
 class RemotingClient(BaseClient):
@@ -150,6 +172,31 @@ class RemotingClient(BaseClient):
             return None
         self._prepare(address, command)
         return channel.invoke_nowait(command, timeout)
+
+    def is_polled(self, address: str) -> bool:
+        """Tell whether a connection to an address is open, and served by ``poll``: TLS is the loop's."""
+        channel = self._channels.get(address)
+        return channel is not None and not channel.closed and channel.is_direct
+
+    def poll(self, seconds: float) -> bool:
+        """Read and write what is ready, for who has the loop's place while that stands still.
+
+        seconds  to wait for the first connection that is
+        returns  whether there was one
+        """
+        return self._reactor is not None and self._reactor.poll(seconds)
+
+    def unsent(self) -> bool:
+        """Hand all that was written to the kernel, as far as that takes it; tell whether something is left."""
+        left = False
+        for channel in self._channels.values():
+            left |= channel.unsent()
+        return left
+
+    def abort(self) -> None:
+        """End all connections at once; what is outstanding fails with ConnectionLost."""
+        for channel in list(self._endpoint.channels):
+            channel.abort()
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout: float) -> None:
         """Send a request that has no answer; done when the connection has taken it, which waits for a slow peer.

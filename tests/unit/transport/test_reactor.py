@@ -158,6 +158,30 @@ def test_what_is_sent_arrives_and_is_answered(run: Callable[[Scenario], None]) -
     run(scenario)
 
 
+def test_what_has_the_place_of_the_loop_reads_and_writes_without_it(run: Callable[[Scenario], None]) -> None:
+    async def scenario(place: Place) -> None:
+        protocol, peer = await place.connect()
+        reactor = protocol.transport.reactor
+        with peer:
+            assert not reactor.poll(0)
+            peer.sendall(b"question")
+            assert reactor.poll(5)
+            assert protocol.received == b"question"
+            answer = bytes(LARGE)
+            protocol.transport.write(answer)
+            assert protocol.transport.get_write_buffer_size()
+            reading = asyncio.create_task(read(peer, LARGE))
+            await asyncio.sleep(0)  # it begins, on a thread
+            while protocol.transport.get_write_buffer_size():
+                reactor.poll(5)
+            assert await reading == answer
+            assert protocol.calls == ["pause", "resume"]
+        reactor.close()
+        assert not reactor.poll(0)
+
+    run(scenario)
+
+
 def test_what_is_expected_comes_in_one_piece_and_nothing_with_it(run: Callable[[Scenario], None]) -> None:
     async def scenario(place: Place) -> None:
         protocol, peer = await place.connect()
