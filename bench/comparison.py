@@ -91,16 +91,18 @@ SAME_AS = {"msgs_s": "ops_s", "server_us_per_msg": "server_us_per_op"}
 class Bench:
     """A folder, a built load generator, and the rows measured so far.
 
-    scale  share of the topics and connections that the large questions take; short measurements take a tenth
+    scale     share of the topics and connections that the large questions take; short measurements take a tenth
+    cold_gib  size of the log that is read from the disk
+    peers     whom that suite has beside ours
     """
 
     def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
         self.rounds: int = arguments.rounds
         self.seconds: float = arguments.seconds
         self.warm: float = arguments.warm
-        self.cold_gib: float = arguments.cold_gib
         self.peers: list[str] = arguments.peers.split(",")
         self.scale: float = 1.0 if arguments.seconds >= 1 else 0.1
+        self.cold_gib: float = arguments.cold_gib * self.scale
         self.folder = folder
         self.rows: list[Row] = []
         self.frameload = folder / "frameload"
