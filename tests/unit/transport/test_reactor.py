@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import itertools
 import socket
 import struct
 import subprocess
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from rocketcore.service import SYSTEM_CLOCK
+from rocketcore.service import SYSTEM_CLOCK, ManualClock
 from rocketcore.transport.server.listener import LoopListener, ReactorListener, open_listener
 from tests.fuzz.build import SANITIZED
 
@@ -244,12 +243,13 @@ def test_a_turn_ends_after_some_rounds_or_when_it_takes_long(step: float, rounds
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             theirs.send(b"x")
+            clock.advance(step)
 
     ours, theirs = socket.socketpair()
-    times = itertools.count()
+    clock = ManualClock()
 
     async def scenario() -> None:
-        reactor = Reactor(asyncio.get_running_loop(), lambda: next(times) * step)
+        reactor = Reactor(asyncio.get_running_loop(), clock.monotonic)
         ours.setblocking(False)
         protocol = Asked()
         transport = reactor.attach(ours, protocol, None)
