@@ -131,6 +131,8 @@ def _no_key(namespace: str, key: str) -> CommandFailed:
 @click.argument("key")
 @click.argument("value")
 def set_kv(namespace: str, key: str, value: str) -> None:
+    if not namespace or not key:  # a variable that was not set, hardly a name
+        raise click.UsageError("an empty name: give NAMESPACE and KEY")
     with open_admin(calls=2) as admin:
         before = admin.get_kv(namespace, key)
         admin.put_kv(namespace, key, value)

@@ -182,6 +182,7 @@ def test_name_server_settings_and_keys(rocket: Rocket, cluster: LocalCluster) ->
     assert code == 4
     assert json.loads(err)["error"]["code"] == "NO_PERMISSION"
     assert rocket("namesrv", "kv", "list", "cli-space")[0] == 3
+    assert {rocket("namesrv", "kv", "set", *names, "v")[0] for names in (("", "k"), ("cli-space", ""))} == {2}
     assert rocket("namesrv", "kv", "set", "cli-space", "k", "v")[0] == 0
     assert rocket("namesrv", "kv", "list", "cli-space", "-o", "csv")[1] == "key,value\nk,v\n"
     assert rocket("namesrv", "kv", "delete", "cli-space", "k", "--yes")[0] == 0
