@@ -19,6 +19,8 @@ SPARK_VERSIONS ?= 4.1 4.2 4.3
 SPARK_OPTIONS ?= tests/spark
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Hundreds of processes start in a run of the tests: none compiles again what another has, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
