@@ -96,7 +96,7 @@ def test_a_thousand_sends_in_flight(cluster: LocalCluster, make_topic: MakeTopic
     topic = make_topic()
 
     async def main() -> list[rmq.SendResult]:
-        async with aio.Producer(cluster.namesrv, group=group) as producer, asyncio.timeout(30):
+        async with aio.Producer(cluster.namesrv, group=group, timeout=30.0) as producer, asyncio.timeout(30):
             return await asyncio.gather(*(producer.send(topic, f"order {i}", keys=str(i)) for i in range(1000)))
 
     results = asyncio.run(main())
