@@ -40,6 +40,9 @@ QUEUES = 4
 BUSY_SECONDS = 3.0
 """What a broker that said SYSTEM_BUSY has to write what it holds."""
 
+PULLED_MESSAGES = 200_000
+"""Of 1 KiB, in the topic that is pulled again and again: more than a processor's cache holds."""
+
 
 def broker(bench: Bench, flush: str) -> None:
     """Sends and pulls of one broker with asynchronous or synchronous flush, fresh stores."""
@@ -80,7 +83,10 @@ def broker(bench: Bench, flush: str) -> None:
                 f"broker, {flush} flush, send 1 KiB, 1 × 1", targets, *send, "--topic", "t1k", "-c", 1, "-d", 1
             )
         log.unlink(missing_ok=True)
-        pull = ("pull", "--topic", "t1k", "--queues", QUEUES, "-c", 4, "--loop")
+        for target in (ours, theirs):  # as much on both sides, whatever was sent before
+            arguments = ("--create", "--topic", "tpull", "--count", round(PULLED_MESSAGES * bench.scale))
+            bench.load(target, *send, *arguments, "-c", 16, "-d", 16)
+        pull = ("pull", "--topic", "tpull", "--queues", QUEUES, "-c", 4, "--loop")
         bench.load(theirs, *pull, seconds=min(10.0, bench.warm))
         bench.alternate(f"broker, {flush} flush, pull 1 KiB, 32 a pull, 4 connections", (ours, theirs), *pull)
 

@@ -175,6 +175,7 @@ class Admin:
     min_offset = blocking(AsyncAdmin.min_offset)
     search_offset = blocking(AsyncAdmin.search_offset)
     earliest_store_time = blocking(AsyncAdmin.earliest_store_time)
+    earliest_store_times = blocking(AsyncAdmin.earliest_store_times)
 
     # Groups
 
@@ -187,6 +188,7 @@ class Admin:
     request_modes = blocking(AsyncAdmin.request_modes)
     set_request_mode = blocking(AsyncAdmin.set_request_mode)
     consumer_connections = blocking(AsyncAdmin.consumer_connections)
+    consumer_running_info = blocking(AsyncAdmin.consumer_running_info)
     group_members = blocking(AsyncAdmin.group_members)
     producers = blocking(AsyncAdmin.producers)
     consume_stats = blocking(AsyncAdmin.consume_stats)

@@ -283,9 +283,9 @@ class LoopThread:
     def _enter(self, held: list[threading.Lock]) -> None:
         """Take the place of the loop's thread, and note in ``held`` that it is taken; raises ClientClosed."""
         held += [self._right] * self._right.acquire(blocking=False)
-        if not held:
-            self._hand_over(self._rest)
         while not held:
+            # Asked for again: the thread may have been rung out of the rest before this one woke up.
+            self._hand_over(self._rest, ring=False)
             held += [self._right] * self._right.acquire(timeout=_ENTER_SECONDS)
         self._visitor = threading.get_ident()
         if self._stopped:
@@ -324,12 +324,13 @@ class LoopThread:
         finally:
             self._calls.discard(call)
 
-    def _hand_over(self, function: Callable[[], None]) -> None:
+    def _hand_over(self, function: Callable[[], None], *, ring: bool = True) -> None:
         """Have the loop call a function; raises ClientClosed after ``stop()``."""
         try:
             if not self._stopped:
                 self.loop.call_soon_threadsafe(function)
-                self._ring()
+                if ring:
+                    self._ring()
                 return
         except RuntimeError:  # it was closed just now
             pass

@@ -90,7 +90,7 @@ def test_rows_leave_while_the_next_are_waited_for(cluster: LocalCluster, make_to
 def test_batches_leave_on_the_thread_of_the_task(
     cluster: LocalCluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two threads that take turns cost a row of 1 KiB a third of what the sink does for it."""
+    """Two threads that take turns wake each other six times a body."""
     topic = make_topic(queues=4)
     written: list[int] = []
     answered: list[int] = []

@@ -22,7 +22,7 @@ def test_a_loop_that_ends_leaves_no_caller_waiting(begun: bool, monkeypatch: pyt
     outcome: list[BaseException] = []
     hand_over = host._hand_over
 
-    def noticed(function: Callable[[], None]) -> None:
+    def noticed(function: Callable[[], None], **_: bool) -> None:
         hand_over(function)
         handed.set()
 

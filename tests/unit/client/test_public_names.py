@@ -67,6 +67,9 @@ def test_both_worlds_have_the_same_methods() -> None:
         "send_encoded_batch",
         "target",
         "accumulator",
+        "is_connected",
+        "poll",
+        "unsent",
     }
     assert public(aio.Producer) - internal == public(rocketcore.Producer) - {"forked"}
     for name in ("PushConsumer", "PullConsumer"):
