@@ -203,8 +203,6 @@ cdef class Reactor:
         return 0
 
     def _ready(self):
-        cdef double begin
-        cdef int _round
         if self._serve_ready(0):
             begin = self._served_from
             for _round in range(ROUNDS_MAX - 1):
@@ -217,15 +215,11 @@ cdef class Reactor:
 
     cdef int _serve_ready(self, int milliseconds) except -1:
         cdef epoll_event events[EVENTS_MAX]
-        cdef int epoll = self._epoll, count, i
+        cdef int epoll = self._epoll, i, count = epoll_wait(epoll, events, EVENTS_MAX, 0)
         cdef StreamTransport transport
-        if milliseconds:
+        if count == 0 and milliseconds:
             with nogil:
                 count = epoll_wait(epoll, events, EVENTS_MAX, milliseconds)
-        else:
-            count = epoll_wait(epoll, events, EVENTS_MAX, 0)
-        if count <= 0:
-            return 0
         now = self._served_from = self._monotonic()
         for i in range(count):
             transport = <StreamTransport><PyObject*>events[i].data.ptr
@@ -233,7 +227,7 @@ cdef class Reactor:
                 transport._serve(events[i].events, now)
             except Exception as error:
                 transport._fail(error)
-        return count
+        return max(count, 0)
 
 
 cdef class StreamTransport:

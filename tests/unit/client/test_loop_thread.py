@@ -207,6 +207,21 @@ def test_a_loop_that_rests_has_its_timers_and_serves_others(host: LoopThread) ->
     other.join()
 
 
+def test_the_place_is_asked_for_again_where_the_rest_ended_before_it_was_taken(
+    host: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest, rests = host._rest, list[None]()
+
+    def rung_out_at_first() -> None:
+        rests.append(None)
+        if len(rests) > 1:
+            rest()
+
+    monkeypatch.setattr(host, "_rest", rung_out_at_first)
+    assert host.run_here(where(), Place())[0] == threading.get_ident()
+    assert len(rests) > 1
+
+
 def test_a_loop_goes_on_at_once_where_something_is_left(host: LoopThread) -> None:
     rung: list[bool] = []
     host.run_here(where(), Place())
