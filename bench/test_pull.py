@@ -41,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
     loaded.load()
     yield loaded
     loaded._log.close()
-    loaded._lock.release()
+    loaded._folder.close()
 
 
 @pytest.mark.parametrize("row", ["kernel", "general"])

@@ -77,6 +77,8 @@ def _numeric(host: str, port: int) -> list[Address]:
 
 
 def _ask(host: str, port: int, flags: int = 0) -> list[Any]:
-    # Bytes of a name in ASCII are taken as they are; a text goes through the codec of other names, a slow import.
-    name = host.encode() if host.isascii() else host
+    # Bytes of a name in ASCII are taken as they are. A text goes through the codec of other names, a slow import, which
+    # refuses labels that no name has.
+    is_plain = host.isascii() and all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+    name = host.encode() if is_plain else host
     return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)

@@ -441,7 +441,7 @@ def test_delayed_messages_come_once_though_the_broker_stops_while_they_come(
         while store.max_offset("T", 0) < 2:  # noqa: ASYNC110  # a state of the store, which has no event
             await asyncio.sleep(0)
         if not answers:
-            store.wait = lambda _end, _callback: None  # type: ignore[method-assign]
+            store.wait = lambda _end, _callback: None
 
     async def read_all(client: BrokerClient) -> None:
         while client.broker._delay.positions()[1] != (count, count):  # noqa: ASYNC110  # likewise
@@ -465,10 +465,10 @@ def test_a_send_back_is_a_success_only_when_it_is_stored(tmp_path: Path, status:
         await client.heartbeat("T")
         [record] = await client.records("T")
         store = client.broker._store
-        store.wait = lambda _end, callback: callback(status)  # type: ignore[method-assign]
+        wait, store.wait = store.wait, lambda _end, callback: callback(status)
         answer = await _send_back(client, record.physical_offset, level=1)
         assert (answer.code, answer.remark) == (code, status.value if code else None)
-        del store.wait
+        store.wait = wait
 
     play(tmp_path, scenario)
 

@@ -234,7 +234,8 @@ class HangingResolver:
         self._resolve = socket.getaddrinfo
         monkeypatch.setattr(socket, "getaddrinfo", self.resolve)
 
-    def resolve(self, host: str, port: int, *args: Any, **options: Any) -> Any:
+    def resolve(self, name: str | bytes, port: int, *args: Any, **options: Any) -> Any:
+        host = name.decode() if isinstance(name, bytes) else name
         try:
             return self._resolve(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 from rocketcore.local import LocalCluster
@@ -41,9 +43,10 @@ print(*sorted(set(sys.modules) - before))
 """
 
 
-def test_a_command_that_asks_imports_what_it_needs(cluster: LocalCluster) -> None:
+def test_a_command_that_asks_imports_what_it_needs(cluster: LocalCluster, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, "topic", "list", "--namesrv", cluster.namesrv]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}  # whoever runs this may have contexts
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=env)
     *_, outcome, modules = done.stdout.splitlines()
     imported = set(modules.split())
     assert outcome == "code 0 threads 1"

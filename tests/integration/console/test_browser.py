@@ -131,7 +131,7 @@ def test_chinese_and_the_switches(open_page: Callable[..., Page]) -> None:
     page.locator(".foot a[lang=en]").click()
     assert page.locator("h1").inner_text() == "Topics"
     page.locator('.foot a[title$="dark"]').click()
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    playwright.expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     playwright.expect(page.locator("html")).to_have_css("color-scheme", "dark")
 
 
