@@ -11,7 +11,7 @@ import logging
 import resource
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketcore.service import Seldom
@@ -32,6 +32,8 @@ _NO_ROOM_PAUSE: Final = 1.0
 _KEPT_DESCRIPTORS: Final = 512
 """Descriptors that connections leave to the files of the process; half of all where there are few."""
 _WARNING_INTERVAL: Final = 10.0
+_FREE_PORTS: Final = 20
+"""So many are tried where the system's choice at one address is another's at the next."""
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 """What an address of another machine, or of a family that this one lacks, is refused with."""
 
@@ -144,10 +146,34 @@ async def open_listener(
         return LoopListener(await loop.create_server(factory, host, port, backlog=_BACKLOG))
     from rocketcore._fast.reactor import Reactor
 
+    addresses = await _resolve(loop, host, port)
+    for _ in range(1 if port else _FREE_PORTS):
+        try:
+            sockets, absent = _listen_at_all(addresses, port)
+            break
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            taken = error
+    else:
+        raise taken
+    try:
+        reactor = Reactor(loop, monotonic)
+    except BaseException:
+        for listening in sockets:
+            listening.close()
+        raise
+    for reason in absent:
+        logger.warning("address left out host=%s reason=%s", host, reason.strerror)
+    return ReactorListener(sockets, factory, reactor)
+
+
+def _listen_at_all(addresses: Iterable[Any], port: int) -> tuple[list[socket.socket], list[OSError]]:
+    """Listen at addresses with one port; returns the sockets, and why some addresses are not there."""
     sockets: list[socket.socket] = []
     absent: list[OSError] = []
     try:
-        for family, kind, protocol, _, address in await _resolve(loop, host, port):
+        for family, kind, protocol, _, address in addresses:
             try:
                 listening = _listen(family, kind, protocol, (address[0], port, *address[2:]))
             except OSError as error:
@@ -159,14 +185,11 @@ async def open_listener(
                 port = listening.getsockname()[1]
         if not sockets:
             raise absent[0]
-        reactor = Reactor(loop, monotonic)
     except BaseException:
         for listening in sockets:
             listening.close()
         raise
-    for reason in absent:
-        logger.warning("address left out host=%s reason=%s", host, reason.strerror)
-    return ReactorListener(sockets, factory, reactor)
+    return sockets, absent
 
 
 def raise_descriptor_limit() -> None:

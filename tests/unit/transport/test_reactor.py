@@ -18,6 +18,7 @@ import pytest
 import uvloop
 
 from rocketcore.service import SYSTEM_CLOCK, ManualClock
+from rocketcore.transport.server import listener as listener_module
 from rocketcore.transport.server.listener import LoopListener, ReactorListener, open_listener
 from tests.fuzz.build import SANITIZED
 
@@ -506,6 +507,41 @@ def test_an_address_that_this_machine_lacks_is_left_out_where_a_name_has_others(
             await open_listener("name", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("taken", [1, 3])
+def test_another_port_is_tried_where_the_chosen_one_is_taken_elsewhere(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, taken: int
+) -> None:
+    others: list[socket.socket] = []
+
+    async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, port)) for each in ("127.0.0.1", "127.0.0.2")]
+
+    listen = listener_module._listen
+
+    def listen_late(*where: Any) -> socket.socket:
+        address, port = where[-1]
+        if address == "127.0.0.2" and len(others) < taken:
+            others.append(socket.create_server((address, port)))
+        return listen(*where)
+
+    async def scenario(place: Place) -> None:
+        monkeypatch.setattr(listener_module, "_resolve", resolve)
+        monkeypatch.setattr(listener_module, "_listen", listen_late)
+        listener = await open_listener("name", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
+        ports = {listening.getsockname()[1] for listening in listener.sockets}
+        assert (len(others), len(listener.sockets), len(ports)) == (taken, 2, 1)
+        listener.close()
+        listener.end()
+        with pytest.raises(OSError, match="Address already in use"):
+            await open_listener("name", others[0].getsockname()[1], place.make, monotonic=SYSTEM_CLOCK.monotonic)
+
+    try:
+        run(scenario)
+    finally:
+        for other in others:
+            other.close()
 
 
 def test_an_address_is_free_again_where_the_reactor_finds_no_descriptor(
