@@ -35,6 +35,7 @@ def test_a_run_makes_calls_of_every_kind(calls: list[str]) -> None:
     assert set(calls) == set(ERRORS)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_an_error_at_any_call_loses_nothing_acknowledged(calls: list[str]) -> None:
     numbers = range(0, len(calls), STRIDE)
@@ -46,6 +47,7 @@ def test_an_error_at_any_call_loses_nothing_acknowledged(calls: list[str]) -> No
     assert outcome.done.total() >= 2 * least
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(1800)
 def test_a_power_cut_before_any_call_loses_nothing_acknowledged(calls: list[str]) -> None:
     stride = max(1, STRIDE // 3)
