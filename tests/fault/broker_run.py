@@ -132,6 +132,8 @@ class Life:
 
     async def __aenter__(self) -> Life:
         await self._broker.start()
+        # It would go by the real time between two steps. ``revive`` does the same, at once and whole.
+        await self._broker._pop._revive_task.stop()
         try:
             await self._client.__aenter__()
         except BaseException:

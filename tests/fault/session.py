@@ -286,7 +286,7 @@ class _Player:
             dict(self._topics),
             self._deleted,
             self._group,
-            set(self._settings),
+            self._settings | self._lost_settings(),
             set(self._spared),
             self._may_come_twice,
             self._session.failed.startswith("page"),
@@ -381,6 +381,10 @@ class _Player:
                 await life.settled()
                 self._end = life.store.durable_offset
                 self._dead = True
+
+    def _lost_settings(self) -> set[str]:
+        """What counts where the disk did not give their file: the first change has no older generation."""
+        return {POLLING_DEFAULT} if self._session.failed.startswith("read config/liveSettings") else set()
 
     async def _change_settings(self, life: Life) -> None:
         self._settings.add(POLLING)
