@@ -15,6 +15,7 @@ import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.protocol.trace import PubTrace, SubAfterTrace, SubBeforeTrace
 from tests.fixtures.topics import new_group, new_topic
+from tests.fixtures.waiting import until
 from tests.interop.test_java_clients import FROM_FIRST, bodies, consumed, drain
 from tests.peers import ApacheCluster, DriverError, JavaDriver
 
@@ -46,13 +47,6 @@ def send(namesrv: str, topic: str, count: int, queue: int | None = None) -> list
     chosen = None if queue is None else rmq.MessageQueue(topic, "broker-a", queue)
     with rmq.Producer(namesrv, group=new_group()) as producer:
         return [producer.send(topic, b"%d" % number, keys=f"k{number}", queue=chosen) for number in range(count)]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_java_sends_in_order_with_a_delay_and_large(driver: JavaDriver, cluster: LocalCluster, topic: str) -> None:
@@ -102,7 +96,7 @@ def test_java_tells_what_it_did(driver: JavaDriver, cluster: LocalCluster, topic
     sent = driver.call("producer.send", handle=group, topic=topic, text="hello", keys="k")
     consumed(driver, "traced", 1)
     with rmq.Admin(cluster.namesrv) as admin:
-        until(lambda: len(admin.message_traces(sent["msgId"])) == 3)
+        until(lambda: len(admin.message_traces(sent["msgId"])) == 3, 30)
         traces = admin.message_traces(sent["msgId"])
     assert {type(trace) for trace in traces} == {PubTrace, SubBeforeTrace, SubAfterTrace}
     shown = driver.mqadmin("queryMsgTraceById", "-i", sent["msgId"])
@@ -144,7 +138,7 @@ def test_java_lite_pull_consumer_goes_where_it_is_told(driver: JavaDriver, clust
     driver.call("litePull.seek", handle=handle, queue=queue, to="begin")
     assert poll(6) == [b"%d" % number for number in range(6)]
     driver.call("litePull.commit", handle=handle)
-    until(lambda: driver.call("litePull.committed", handle=handle, queue=queue) == 6)
+    until(lambda: driver.call("litePull.committed", handle=handle, queue=queue) == 6, 30)
     assert driver.call("litePull.offsetForTimestamp", handle=handle, queue=queue, timestamp=before) == 0
     driver.call("litePull.pause", handle=handle, queues=[queue])
     driver.call("litePull.seek", handle=handle, queue=queue, to=3)
@@ -181,7 +175,7 @@ def test_java_and_we_split_the_queues_of_a_group_alike(
             assert consumer.poll(timeout=0.1) == []
             return len(ours()) == len(theirs()) == 4
 
-        until(is_split)
+        until(is_split, 30)
         assert ours() | theirs() == set(range(8))
         first = min((consumer.client_id, ours()), (started["clientId"], theirs()))
         assert first[1] == set(range(4)), "queues are shared out in the order of client ids"
@@ -193,7 +187,7 @@ def test_java_and_we_split_the_queues_of_a_group_alike(
         assert {message.queue.queue_id for message in mine} == ours()
         assert {message["queueId"] for message in got} == theirs()
         driver.call("push.shutdown", handle=started["handle"])
-        until(lambda: consumer.poll(timeout=0.1) == [] and len(ours()) == 8)
+        until(lambda: consumer.poll(timeout=0.1) == [] and len(ours()) == 8, 30)
 
 
 def test_java_cannot_make_a_topic_of_batches(cluster: LocalCluster, java: Callable[[str, str], JavaDriver]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from tests.fixtures.topics import new_group, new_topic
+from tests.fixtures.waiting import until
 from tests.interop.test_java_clients import FROM_FIRST, bodies, consumed
 from tests.peers import ApacheCluster, JavaDriver
 
@@ -170,10 +170,3 @@ def test_members_that_pull_and_one_that_pops(driver: JavaDriver, cluster: LocalC
         assert texts
         assert len(texts) == len(set(texts))
     driver.call("push.shutdown", handle=pulling)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -15,6 +12,7 @@ import rocketcore as rmq
 from rocketcore.codes import TRACE_TOPIC
 from rocketcore.protocol.trace import PubTrace, SubAfterTrace, SubBeforeTrace
 from tests.fixtures.topics import await_messages, new_group, new_topic
+from tests.fixtures.waiting import until
 from tests.peers import ApacheCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
@@ -28,13 +26,6 @@ def namesrv(apache_line: ApacheCluster) -> str:
 @pytest.fixture
 def topic(namesrv: str) -> str:
     return new_topic(namesrv)
-
-
-def until(holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_in_order_with_a_delay_and_large(namesrv: str, topic: str) -> None:
