@@ -122,6 +122,7 @@ def test_a_store_that_both_have_open_in_turn(processes: Processes, tmp_path: Pat
     """What is decided in one is decided in the other, and what is not is asked about.
 
     Apache saves how far its checks came every few seconds: what it had asked about before a kill is asked about again.
+    Ours is told to check every 300 ms: what is answered later than that is asked about again too.
     """
     require_java()
     store, topic, group = Store(processes, tmp_path), "Tx", new_group()
@@ -148,7 +149,7 @@ def test_a_store_that_both_have_open_in_turn(processes: Processes, tmp_path: Pat
         first = [b"ours good", b"ours open", b"ours other"]
         assert received(store.namesrv, topic, 3) == first
         time.sleep(OP_SECONDS)
-    assert sorted(asked) == ["ours-open", "ours-other"]
+    assert set(asked) == {"ours-open", "ours-other"}
     with store.apache("5.5.0", end, **SOON, transactionCheckInterval=3_600_000):
         send("apache")
         assert received(store.namesrv, topic, 4) == [b"apache good", *first]
@@ -156,7 +157,8 @@ def test_a_store_that_both_have_open_in_turn(processes: Processes, tmp_path: Pat
     asked.clear()
     with store.ours(end, env), rmq.Producer(store.namesrv, group=group, checker=check):
         bodies = received(store.namesrv, topic, 6)
+    again = set[str]()
     if end == "kill":
-        bodies, asked = sorted(set(bodies)), sorted(set(asked) - {"ours-open", "ours-other"})
+        bodies, again = sorted(set(bodies)), {"ours-open", "ours-other"}
     assert bodies == [b"apache good", b"apache open", b"apache other", *first]
-    assert sorted(asked) == ["apache-open", "apache-other"]
+    assert set(asked) - again == {"apache-open", "apache-other"}
