@@ -14,7 +14,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.fault.ledger import Verdict
-from tests.fault.session import ERRORS, KILL, SESSION_SECONDS, Fault, Session, judge_left, name_of
+from tests.fault.left import SESSION_SECONDS, judge_left
+from tests.fault.session import ERRORS, KILL, Fault, Session, name_of
 from tests.fault.workers import WORKERS, spread
 
 BLOCK_CALLS = 25

@@ -29,14 +29,13 @@ from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.config import BrokerConfig
-from rocketcore.broker.services.pop import ERROR_SECONDS
 from rocketcore.broker.store.segment_file import segment_name
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import RocketError
 from rocketcore.service import ManualClock
 from tests.fault.broker_run import DOOMED, GROUP, SEGMENT_BYTES, TOPICS, Heard, Life
-from tests.fault.image import Image
 from tests.fault.ledger import Key, Ledger, Span, Verdict, find_bodies, read_body
+from tests.fault.left import SESSION_SECONDS, Left, Pops, judge_left
 from tests.fault.script import KEPT, UNIT_SIZE, one_step
 from tests.fault.system_calls import Call, SystemCalls
 from tests.fault.trial import memory_folder
@@ -60,7 +59,6 @@ DAMAGED_QUEUE = ("Alpha", "0")
 GARBAGE = b"\xa5" * 100
 """What stands behind the log's end before the life ``HURT``, as a write that was cut off."""
 
-SESSION_SECONDS = 60.0
 CATCH_UP_SECONDS = 5.0
 HEAL_ROUNDS = 20
 
@@ -130,40 +128,6 @@ def name_of(error: int) -> str:
 
 def error_of(name: str) -> int:
     return KILL if name == "KILL" else -1 - int(name[4:]) if name.startswith("PAGE") else int(getattr(errno, name))
-
-
-@dataclass(slots=True)
-class Pops:
-    """What the group that pops acknowledged: with the answer 0, or, in ``tried``, whatever came back."""
-
-    done: set[Key] = field(default_factory=set)
-    tried: set[Key] = field(default_factory=set)
-
-    def copy(self) -> Pops:
-        return Pops(set(self.done), set(self.tried))
-
-
-@dataclass(slots=True)
-class Left:
-    """What a moment leaves: files, and what was promised until then.
-
-    spared  messages of which a record lay on a page of the log that could not be read, and was called damaged then
-    twice   a start said that delayed messages may come twice, as it could not read which were delivered
-    unreadable  a page of the log could not be read: of the records of popped messages perhaps
-    """
-
-    image: Image
-    ledger: Ledger
-    seen: set[Key]
-    offsets: dict[tuple[str, int], set[int]]
-    topics: dict[str, int]
-    deleted: bool
-    group: bool
-    settings: set[str]
-    spared: set[Key]
-    twice: bool
-    unreadable: bool
-    popped: Pops
 
 
 @dataclass(slots=True)
@@ -523,78 +487,6 @@ def _flip(path: Path, position: int) -> None:
 
 def _is_segment(path: str) -> bool:
     return os.path.basename(os.path.dirname(path)) == "commitlog" and os.path.basename(path).isdigit()
-
-
-def judge_left(left: Left) -> Verdict:
-    """Start a broker on what a power cut left, on a sound disk, and judge; then stop it and start it again."""
-    with tempfile.TemporaryDirectory(dir=memory_folder(), prefix="rocket-fault-") as folder:
-        root = Path(folder) / "store"
-        left.image.write(root)
-        try:
-            return asyncio.run(asyncio.wait_for(_judge_left(left, root), SESSION_SECONDS))
-        except TimeoutError:
-            verdict = Verdict()
-            verdict.blame("hung", f"start after the cut: no end after {SESSION_SECONDS} s")
-            return verdict
-        except (RocketError, OSError, AssertionError) as error:
-            verdict = Verdict()
-            verdict.blame("refused", f"start after the cut: {type(error).__name__}: {error}")
-            return verdict
-
-
-async def _judge_left(left: Left, root: Path) -> Verdict:
-    verdict = Verdict()
-    ledger, clock = left.ledger.copy(), ManualClock()
-    clock.advance(1e6)
-    for number in range(2):
-        async with Life(root, ledger, clock, 100 + number) as life:
-            topics = await life.topics()
-            for topic, queues in left.topics.items():
-                if topics.get(topic) != queues:
-                    verdict.blame("state", f"topic {topic} has {topics.get(topic)} queues, not {queues}")
-            if left.deleted and DOOMED in topics:
-                verdict.blame("state", f"deleted topic {DOOMED} came back")
-            found = await life.read_all(verdict)
-            if left.twice:
-                found = ledger.once(found)
-            judged = ledger.judge(found, (set(ledger.acknowledged) | left.seen) - left.spared)
-            for kind, example in judged.examples.items():
-                verdict.blame(kind, f"start {number}: {example}")
-            for (topic, queue_id), offsets in left.offsets.items():
-                offset = await life.consumer_offset(topic, queue_id)
-                if topic in topics and offset not in offsets:
-                    verdict.blame("state", f"offset {offset} of {topic}/{queue_id}, not one of {offsets}")
-            if left.group and GROUP not in await life.groups():
-                verdict.blame("state", f"group {GROUP} is gone")
-            polling = (await life.settings())["shortPollingTimeMills"]
-            if polling not in left.settings:
-                verdict.blame("state", f"shortPollingTimeMills {polling}, not one of {left.settings}")
-            if number == 0 and not left.spared and not left.unreadable:
-                there = {read_body(one.body) for one in found if one.topic in KEPT}
-                await _judge_pops(life, left.popped, {key for key in there if key is not None}, verdict)
-            if number == 0:
-                answer = await life.send("Beta", 0, random.Random(1))
-                if answer.code != ResponseCode.SUCCESS and "Beta" in left.topics:
-                    verdict.blame("refused", f"a send after the cut: {answer.code} {answer.remark}")
-    return verdict
-
-
-async def _judge_pops(life: Life, popped: Pops, there: set[Key], verdict: Verdict) -> None:
-    """Pop all that is left: what was acknowledged must not come, what nobody tried to acknowledge must."""
-    came: set[Key] = set()
-    for _ in range(3):
-        # The time of all that was handed out is over; what could not be read is tried again after a while.
-        life.clock.advance(ERROR_SECONDS + 1)
-        await life.revive()
-        for topic in KEPT:
-            while messages := await life.pop(topic):
-                came |= {key for message in messages if (key := read_body(message.body)) is not None}
-                for message in messages:
-                    await life.acknowledge(message)
-    for key in sorted(came & popped.done):
-        verdict.blame("popped", f"{key} was acknowledged, and came again")
-    for key in sorted(there - came - popped.tried):
-        verdict.blame("popped", f"{key} was not acknowledged, and did not come")
 
 
 def main() -> None:

@@ -10,8 +10,9 @@ from itertools import islice
 import pytest
 
 from tests.fault.ledger import Verdict
+from tests.fault.left import judge_left
 from tests.fault.planted import BUGS, plant
-from tests.fault.session import Fault, Session, judge_left
+from tests.fault.session import Fault, Session
 from tests.fault.trial import run_trial
 
 SEEDS = ("b", "a", "c")

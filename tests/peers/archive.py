@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import tempfile
-import time
 from pathlib import Path
 
+from tests.fixtures.waiting import until
 from tests.peers.apache import BROKER, NAMESRV, ApacheCluster, registered_brokers
 from tests.peers.driver import JavaDriver
 from tests.peers.jvm import PeerError, archive_of, install
@@ -38,8 +38,7 @@ def _rehearse(version: str, home: Path, archive: Path) -> None:
     with JavaDriver(version, cluster.namesrv, folder=home / "driver", java_options=options) as java:
         java.call("main", **{"class": NAMESRV}, args=["-c", str(home / "cluster/namesrv/namesrv.conf")])
         java.call("main", **{"class": BROKER}, args=["-c", str(home / "cluster/broker-a/broker.conf")])
-        while not registered_brokers(cluster.namesrv):
-            time.sleep(0.1)
+        until(lambda: registered_brokers(cluster.namesrv))
         java.call("admin.createTopic", topic="Orders", queues=1)
         java.call("producer.start", group="billing")
         java.call("push.start", group="shipping", topic="Orders", expression="*")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import socket
 import struct
@@ -11,124 +10,18 @@ import subprocess
 import sys
 import weakref
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import uvloop
 
-from rocketcore.service import SYSTEM_CLOCK, ManualClock
-from rocketcore.transport.server import listener as listener_module
-from rocketcore.transport.server.listener import LoopListener, ReactorListener, open_listener
+from rocketcore.service import ManualClock
 from tests.fuzz.build import SANITIZED
+from tests.unit.transport.reactor_place import Place, Recorder, Scenario
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
 
 LARGE = 8 << 20
-
-
-class Recorder(asyncio.Protocol):
-    """Notes what it is told; events to wait for it."""
-
-    def __init__(self) -> None:
-        self.transport: Any = None
-        self.received = bytearray()
-        self.arrived = asyncio.Event()
-        self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self.ended = asyncio.Event()
-        self.calls: list[str] = []
-        self.parts: list[int] = []
-        self.keep_open = False
-        self.failing = False
-        self.failing_at_once = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-        if self.failing_at_once:
-            raise OSError("planted")
-
-    def data_received(self, data: bytes) -> None:
-        assert type(data) is bytes
-        self.received += data
-        self.arrived.set()
-        if self.failing:
-            raise RuntimeError("planted")
-
-    def part_received(self, size: int) -> None:
-        self.parts.append(size)
-        self.arrived.set()
-
-    def eof_received(self) -> bool:
-        self.calls.append("eof")
-        self.ended.set()
-        return self.keep_open
-
-    def pause_writing(self) -> None:
-        self.calls.append("pause")
-
-    def resume_writing(self) -> None:
-        self.calls.append("resume")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lost.set_result(exc)
-
-    async def until(self, size: int) -> bytes:
-        while len(self.received) < size:
-            self.arrived.clear()
-            await self.arrived.wait()
-        return bytes(self.received)
-
-
-class Place:
-    """A listener and the protocols of its connections."""
-
-    def __init__(self) -> None:
-        self.listener: ReactorListener | LoopListener
-        self.protocols: list[Recorder] = []
-        self.made = asyncio.Event()
-        self.failing_at_once = False
-
-    def make(self) -> Recorder:
-        protocol = Recorder()
-        protocol.failing_at_once = self.failing_at_once
-        self.protocols.append(protocol)
-        self.made.set()
-        return protocol
-
-    async def connect(self) -> tuple[Recorder, socket.socket]:
-        """Return the accepted side's protocol and the other side's plain, blocking socket."""
-        self.made.clear()
-        peer = socket.create_connection(self.listener.sockets[0].getsockname()[:2], 5)
-        await self.made.wait()
-        await asyncio.sleep(0)
-        return self.protocols[-1], peer
-
-
-Scenario = Callable[[Place], Awaitable[None]]
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
-    def run(scenario: Scenario, host: str = "127.0.0.1") -> None:
-        async def bounded() -> None:
-            place = Place()
-            place.listener = await open_listener(host, 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
-            try:
-                async with asyncio.timeout(20):
-                    await scenario(place)
-            finally:
-                place.listener.close()
-                for protocol in place.protocols:
-                    if protocol.transport is not None:
-                        protocol.transport.abort()
-                await asyncio.gather(*(protocol.lost for protocol in place.protocols))
-                place.listener.end()
-
-        factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(bounded())
-
-    return run
 
 
 async def read(peer: socket.socket, size: int) -> bytes:
@@ -463,130 +356,6 @@ def test_an_ended_connection_leaves_nothing_behind(run: Callable[[Scenario], Non
         await asyncio.sleep(0)
         gc.collect()
         assert transport() is None
-
-    run(scenario)
-
-
-def test_a_name_with_two_addresses_is_listened_at_on_one_port(run: Callable[[Scenario], None]) -> None:
-    async def scenario(place: Place) -> None:
-        ports = {listening.getsockname()[1] for listening in place.listener.sockets}
-        assert len(ports) == 1
-
-    run(scenario, "localhost")  # type: ignore[call-arg]
-
-
-def test_an_address_that_is_taken_is_named(run: Callable[[Scenario], None]) -> None:
-    async def scenario(place: Place) -> None:
-        port = place.listener.sockets[0].getsockname()[1]
-        with pytest.raises(OSError, match=rf"cannot listen at 127.0.0.1:{port}: Address already in use"):
-            await open_listener("127.0.0.1", port, place.make, monotonic=SYSTEM_CLOCK.monotonic)
-
-    run(scenario)
-
-
-def test_an_address_that_this_machine_lacks_is_left_out_where_a_name_has_others(
-    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As with ``localhost``, where the system knows IPv6 by name and has none."""
-
-    def found(*addresses: str) -> None:
-        async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
-            return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port)) for address in addresses]
-
-        monkeypatch.setattr("rocketcore.transport.server.listener._resolve", resolve)
-
-    async def scenario(place: Place) -> None:
-        found("192.0.2.1", "127.0.0.1")
-        listener = await open_listener("name", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
-        assert [listening.getsockname()[0] for listening in listener.sockets] == ["127.0.0.1"]
-        assert "cannot listen at 192.0.2.1:0" in caplog.text
-        listener.close()
-        listener.end()
-        found("192.0.2.1")
-        with pytest.raises(OSError, match=r"cannot listen at 192\.0\.2\.1:0: Cannot assign requested address"):
-            await open_listener("name", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("taken", [1, 3])
-def test_another_port_is_tried_where_the_chosen_one_is_taken_elsewhere(
-    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, taken: int
-) -> None:
-    others: list[socket.socket] = []
-
-    async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, port)) for each in ("127.0.0.1", "127.0.0.2")]
-
-    listen = listener_module._listen
-
-    def listen_late(*where: Any) -> socket.socket:
-        address, port = where[-1]
-        if address == "127.0.0.2" and len(others) < taken:
-            others.append(socket.create_server((address, port)))
-        return listen(*where)
-
-    async def scenario(place: Place) -> None:
-        monkeypatch.setattr(listener_module, "_resolve", resolve)
-        monkeypatch.setattr(listener_module, "_listen", listen_late)
-        listener = await open_listener("name", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
-        ports = {listening.getsockname()[1] for listening in listener.sockets}
-        assert (len(others), len(listener.sockets), len(ports)) == (taken, 2, 1)
-        listener.close()
-        listener.end()
-        with pytest.raises(OSError, match="Address already in use"):
-            await open_listener("name", others[0].getsockname()[1], place.make, monotonic=SYSTEM_CLOCK.monotonic)
-
-    try:
-        run(scenario)
-    finally:
-        for other in others:
-            other.close()
-
-
-def test_an_address_is_free_again_where_the_reactor_finds_no_descriptor(
-    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(*_: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    async def scenario(place: Place) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        monkeypatch.setattr("rocketcore._fast.reactor.Reactor", no_room)
-        with pytest.raises(OSError, match="Too many open files") as caught:
-            await open_listener("127.0.0.1", port, place.make, monotonic=SYSTEM_CLOCK.monotonic)
-        assert caught.tb is not None, "whoever keeps the error keeps what its frames refer to"
-        socket.create_server(("127.0.0.1", port)).close()
-
-    run(scenario)
-
-
-def test_accepting_goes_on_after_the_system_had_no_descriptor(
-    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import resource
-
-    monkeypatch.setattr("rocketcore.transport.server.listener._NO_ROOM_PAUSE", 0.01)
-
-    async def scenario(place: Place) -> None:
-        peers = [socket.socket() for _ in range(3)]
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        highest = max(peer.fileno() for peer in peers)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
-        try:
-            for peer in peers:
-                peer.connect(place.listener.sockets[0].getsockname())
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert len(place.protocols) < 3
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        while len(place.protocols) < 3:
-            place.made.clear()
-            await place.made.wait()
-        for peer in peers:
-            peer.close()
 
     run(scenario)
 
