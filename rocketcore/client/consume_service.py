@@ -4,7 +4,8 @@ Plain functions run on threads, coroutine functions on the loop; ``capacity`` bo
 thread gets several messages at a time when the handler is quick, so that a hand-over costs less than the work, and one
 at a time when it is not. Messages that no handler takes wait for whoever iterates.
 
-In order (``ordered``): of each queue one message at a time is out, the next only when that one is done.
+In order (``ordered``): of each queue one thread at a time has messages. It takes the next only when one is done, and
+while the queue may still be worked on; what it has left then, or behind a message that failed, goes back to its place.
 
 RocketMQ 5.5.0: ``ConsumeMessageConcurrentlyService``, ``ConsumeMessageOrderlyService``.
 """
@@ -114,8 +115,9 @@ class _Job:
 class _Workers:
     """Threads that run handlers; they are started as work comes, up to ``capacity``.
 
-    report  called on a worker's thread with each job that has ended, and the seconds that a message of it took
-    finish  awaits, on the loop, what a handler returned
+    goes_on  called on a worker's thread before each message of a job, says whether it is still to be handled
+    report   called on a worker's thread with each job that has ended, and the seconds that a message of it took
+    finish   awaits, on the loop, what a handler returned
     """
 
     def __init__(
@@ -123,12 +125,14 @@ class _Workers:
         name: str,
         capacity: int,
         loop: asyncio.AbstractEventLoop,
+        goes_on: Callable[[_Job], bool],
         report: Callable[[_Job, float], None],
         finish: Callable[[_Handler, ReceivedMessage, Awaitable[object]], Coroutine[Any, Any, HandlerResult]],
     ) -> None:
         self._name = name
         self._capacity = capacity
         self._loop = loop
+        self._goes_on = goes_on
         self._report = report
         self._finish = finish
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -178,7 +182,7 @@ class _Workers:
             began = time.perf_counter()
             job.begun = True
             for message in job.messages:
-                if job.process_queue.dropped or job.abandoned:
+                if not self._goes_on(job):
                     break
                 try:
                     result = job.handler.function(message)
@@ -191,7 +195,9 @@ class _Workers:
                     job.results.append(job.handler.result_of(message, result))
                 elif (awaited := self._awaited(job.handler, message, result)) is not None:
                     job.results.append(awaited)
-            self._report(job, (time.perf_counter() - began) / len(job.messages))
+                else:
+                    break
+            self._report(job, (time.perf_counter() - began) / max(1, len(job.results)))
         self._threads.discard(threading.current_thread())
 
     def _awaited(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult | None:
@@ -231,7 +237,7 @@ class ConsumeService:
     """Hands messages out and collects results; all methods but those that take results belong to the loop.
 
     process_result  called on the loop with what became of each message
-    consumable      whether messages of a queue may be handed out now
+    consumable      whether messages of a queue may be handed out now; any thread
     handed          told of messages that a handler, or who iterates, gets
     check           raises what keeps messages from ever coming, before someone waits for them
     """
@@ -256,7 +262,7 @@ class ConsumeService:
         self._check = check
         self._handed = handed
         self._handlers: dict[str, _Handler] = {}
-        self._workers = _Workers(f"consumer-{group}", capacity, self._loop, self._report, self._finish)
+        self._workers = _Workers(f"consumer-{group}", capacity, self._loop, self._goes_on, self._report, self._finish)
         self._ready: dict[ProcessQueue, None] = {}
         self._reports: deque[tuple[_Job, float] | HandlerResult] = deque()
         self._planned = False
@@ -330,8 +336,9 @@ class ConsumeService:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            # a retry queue mixes the topics of its group, and they may have different handlers
-            single = self._ordered or process_queue.queue.topic != topic
+            # A retry queue mixes the topics of its group, and they may have different handlers. What is handed out in
+            # order may come back to its place, and who is told would be told twice.
+            single = process_queue.queue.topic != topic or (self._ordered and self._handed is not None)
             job = _Job(handler, process_queue, process_queue.take(1 if single else self.chunk_size(topic)))
             self._on_threads += 1
             self._workers.submit(job)
@@ -416,6 +423,14 @@ class ConsumeService:
         else:
             self._enqueue((message, result, delay))
 
+    def _goes_on(self, job: _Job) -> bool:
+        """Say whether the next message of a job is to be handled; any thread."""
+        if job.process_queue.dropped or job.abandoned or self._stopped:
+            return False
+        if not self._ordered:
+            return True
+        return (not job.results or job.results[-1][1] is ConsumeResult.SUCCESS) and self._consumable(job.process_queue)
+
     def _report(self, job: _Job, seconds: float) -> None:
         self._enqueue((job, seconds))
 
@@ -446,6 +461,9 @@ class ConsumeService:
             self._workers.take_back()
         else:
             self._on_threads -= 1
+        if not job.abandoned and len(job.results) < len(job.messages):
+            job.process_queue.give_back(job.messages[len(job.results) :])
+            self._ready[job.process_queue] = None
         for result in job.results:
             self._process_result(result)
         if job.results:

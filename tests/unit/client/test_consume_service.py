@@ -14,61 +14,11 @@ from typing import Any
 
 import pytest
 
-from rocketcore.client.consume_service import CHUNK_MAX, ConsumeService, HandlerResult
-from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.consume_service import CHUNK_MAX
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage, RetryLater
 from rocketcore.protocol.bodies.client import CMResult
-
-
-class Harness:
-    """A service over one or more process queues; a result takes its message out as a push consumer would."""
-
-    def __init__(self, *, capacity: int = 4, ordered: bool = False, queues: int = 1) -> None:
-        self.process_queues = [ProcessQueue(MessageQueue("T", "b", number), 0) for number in range(queues)]
-        self.results: list[HandlerResult] = []
-        self.changed = asyncio.Event()
-        self.allowed = True
-        self.service = ConsumeService(
-            "G", capacity, self.process_result, ordered=ordered, consumable=lambda process_queue: self.allowed
-        )
-
-    def process_result(self, result: HandlerResult) -> None:
-        message = result[0]
-        self.process_queues[message.queue.queue_id].remove(message)
-        self.results.append(result)
-        self.changed.set()
-
-    def fill(self, count: int, queue_id: int = 0, topic: str = "T") -> None:
-        process_queue = self.process_queues[queue_id]
-        start = process_queue.next_offset
-        messages = [
-            ReceivedMessage(
-                topic,
-                f"{offset}".encode(),
-                process_queue.queue,
-                offset,
-                f"{offset}",
-                f"{offset}",
-                _take_result=self.service.take_result,
-            )
-            for offset in range(start, start + count)
-        ]
-        process_queue.put(messages, start + count)
-        self.service.arrived(process_queue)
-
-    async def wait(self, count: int) -> None:
-        while len(self.results) < count:
-            self.changed.clear()
-            await self.changed.wait()
-
-
-def run(body: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(10):
-            await body()
-
-    asyncio.run(main())
+from tests.unit.client.consuming import Harness, run
 
 
 def test_functions_run_on_threads_coroutines_on_the_loop() -> None:
@@ -379,30 +329,6 @@ def test_coroutine_handlers_are_bounded_too() -> None:
         harness.fill(30)
         await harness.wait(30)
         assert most == 3
-        await harness.service.stop()
-
-    run(body)
-
-
-def test_in_order_one_message_of_a_queue_is_out_at_a_time() -> None:
-    async def body() -> None:
-        harness = Harness(ordered=True, queues=2)
-        handled: dict[int, list[str]] = {0: [], 1: []}
-        working: set[int] = set()
-
-        def handle(message: ReceivedMessage) -> None:
-            assert message.queue.queue_id not in working
-            working.add(message.queue.queue_id)
-            time.sleep(0.001)
-            handled[message.queue.queue_id].append(message.text())
-            working.discard(message.queue.queue_id)
-
-        harness.service.set_handler("T", handle)
-        for queue_id in (0, 1):
-            harness.fill(20, queue_id)
-        await harness.wait(40)
-        assert all(result[1] is ConsumeResult.SUCCESS for result in harness.results)
-        assert handled == {queue_id: [f"{i}" for i in range(20)] for queue_id in (0, 1)}
         await harness.service.stop()
 
     run(body)
