@@ -23,7 +23,7 @@ from tests.peers import ApacheCluster, JavaDriver
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 FROM_FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
-DELAY = 14
+DELAY = 10
 """Seconds: longer than a broker takes to end and the other to start."""
 RECALLS = {"recallMessageEnable": "true"}
 
