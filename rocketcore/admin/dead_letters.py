@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocketcore.message import ReceivedMessage
     from rocketcore.protocol.bodies.stats import TopicOffset
 
-__all__ = ["DeadLetterAdmin", "DeadLetterQueue", "way_back"]
+__all__ = ["DeadLetterAdmin", "DeadLetterQueue", "RedrivePace", "way_back"]
 
 _ONE_SECOND_LEVEL: Final = 1
 _ANY_TIMES: Final = (1 << 31) - 1
@@ -43,6 +43,22 @@ class DeadLetterQueue:
     start: int
     redriven: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class RedrivePace:
+    """How fast dead letters are redriven: ``rate`` a second at most, None for as fast as it goes."""
+
+    rate: float | None
+
+    @property
+    def page(self) -> int:
+        """How many are taken at once."""
+        return 32 if self.rate is None else max(1, min(32, int(self.rate)))
+
+    def pause(self, count: int, seconds: float) -> float:
+        """Return for how long to wait after so many in so many seconds."""
+        return 0.0 if self.rate is None else max(0.0, count / self.rate - seconds)
 
 
 def way_back(group: str, message: ReceivedMessage) -> ConsumerSendMsgBackRequestHeader:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketcore.admin.dead_letters import RedrivePace
 from rocketcore.admin.shapes import dead_letter_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
@@ -91,19 +92,18 @@ def redrive(group: str, rate: float | None, yes: bool, dry_run: bool) -> None:
         return
     count = 0
     began = time.monotonic()
-    most = 32 if rate is None else max(1, min(32, int(rate)))
+    pace = RedrivePace(rate)
     try:
         for each in queues:
             offset = each.redriven
             while offset < each.end:
                 with open_admin(calls=2) as admin:
-                    page = admin.dead_letters(each.queue, offset, min(most, each.end - offset))
+                    page = admin.dead_letters(each.queue, offset, min(pace.page, each.end - offset))
                     if not page:
                         break
                     count += admin.redrive(group, page)
                 offset = page[-1].offset + 1
-                if rate is not None:
-                    time.sleep(max(0.0, began + count / rate - time.monotonic()))
+                time.sleep(pace.pause(count, time.monotonic() - began))
     except BaseException:
         progress(f"{counted(count, 'dead letter')} redriven before this: run it again for the others")
         raise

@@ -20,7 +20,18 @@ from starlette.staticfiles import StaticFiles
 from rocketcore.console import audit, tail
 from rocketcore.console.cluster import SCOPE_KEY, ClusterPaths
 from rocketcore.console.console import Console, Page, Visit, asked, json_bytes
-from rocketcore.console.pages import dead_letters, entry, groups, history, messages, overview, servers, topic, topics
+from rocketcore.console.pages import (
+    dead_letters,
+    entry,
+    groups,
+    history,
+    messages,
+    overview,
+    redriving,
+    servers,
+    topic,
+    topics,
+)
 from rocketcore.console.safety import BadRequest, Forbidden, Safety
 from rocketcore.console.settings import ConsoleSettings
 from rocketcore.errors import (
@@ -59,6 +70,7 @@ PAGES: Final[dict[str, View]] = {
     "/group/reset": groups.reset_form,
     "/dead-letters": dead_letters.dead_letter_groups,
     "/dead-letters/group": dead_letters.dead_letters,
+    "/dead-letters/redrive-all": redriving.plan,
     "/clients": servers.clients,
     "/client": servers.client,
     "/brokers": servers.brokers,
@@ -92,6 +104,8 @@ WRITES: Final[dict[str, View]] = {
     "/message/resend": history.resend,
     "/group/reset": groups.reset,
     "/dead-letters/redrive": dead_letters.redrive,
+    "/dead-letters/redrive-all": redriving.start,
+    "/dead-letters/redrive-stop": redriving.stop,
     "/dead-letters/purge": dead_letters.purge,
 }
 

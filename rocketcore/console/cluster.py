@@ -9,6 +9,7 @@ from urllib.parse import quote
 from rocketcore.admin.logic import AsyncAdmin
 from rocketcore.console.counts import TopicCounts
 from rocketcore.console.rates import Rates, Sampler
+from rocketcore.console.redrives import Redrives
 from rocketcore.console.settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Cluster:
         self.rates = Rates()
         self._sampler = Sampler(self.admin, self.rates)
         self.counts = TopicCounts(self.admin)
+        self.redrives = Redrives(self.admin)
         self._producer: Producer | None = None
 
     def start(self) -> None:
@@ -70,6 +72,7 @@ class Cluster:
         return self._producer
 
     async def close(self) -> None:
+        await self.redrives.close()
         await self.counts.stop()
         await self._sampler.stop()
         if self._producer is not None:

@@ -308,6 +308,8 @@ DONE: Final = {
     "topic-deleted": "The topic was deleted.",
     "offsets-reset": "The offsets were reset.",
     "purged": "The dead letters were deleted.",
+    "redrive-started": "The redrive has begun.",
+    "redrive-stopped": "The redrive was stopped.",
 }
 """What is told on the page after a write, by the word in its address."""
 

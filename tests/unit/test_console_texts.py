@@ -20,7 +20,7 @@ def texts_of(template: str) -> set[str]:
         found |= {one, many}
     found |= set(re.findall(r'm\.sortable\(state, "[^"]+", "([^"]+)"', template))
     found |= set(re.findall(r'm\.(?:filter|pager)\(state, "([^"]+)"', template))
-    found |= set(re.findall(r'm\.danger\(name, "([^"]+)"', template))
+    found |= set(re.findall(r'm\.(?:danger|confirmed)\(name, "([^"]+)"', template))
     found |= set(re.findall(r'm\.tabs\([^)]*"([^"]+)"\)', template))
     found |= set(re.findall(r'\bcard\("([^"]+)"', template))
     for title, text in re.findall(r'm\.empty\("[^"]+", "([^"]+)"(?:, "([^"]*)")?', template):

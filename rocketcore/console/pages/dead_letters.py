@@ -69,6 +69,7 @@ async def _list(visit: Visit, name: str, queues: list[DeadLetterQueue]) -> tuple
         "messages": sum(each.end - each.start for each in queues),
         "left": sum(each.end - each.redriven for each in queues),
         "results": None,
+        "redrive": visit.cluster.redrives.of(name),
     }
     return data, matching
 

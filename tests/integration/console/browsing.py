@@ -85,6 +85,7 @@ PAGES = {
     "group-reset": f"/group/reset?name={GROUP}&topic={TOPIC}&to=latest",
     "dead-letters": "/dead-letters",
     "dead-letters-group": f"/dead-letters/group?name={GROUP}",
+    "dead-letters-redrive": f"/dead-letters/redrive-all?name={GROUP}",
     "dead-letters-purge": f"/dead-letters/purge?name={GROUP}",
     "clients": f"/clients?group={GROUP}",
     "brokers": "/brokers",
@@ -146,6 +147,14 @@ def write_everything(page: Page, namesrv: str) -> None:
     page.locator("tbody input[type=checkbox]").first.check()
     page.get_by_role("button", name="Redrive the chosen ones").click()
     assert page.get_by_role("status").locator(".pill").inner_text() == "done"
+    page.get_by_role("link", name="Redrive all").click()
+    page.get_by_label("At most so many a second").fill("1000")
+    page.get_by_role("button", name="Show the plan").click()
+    page.locator("input[name=typed]").fill(GROUP)
+    page.get_by_role("button", name="Redrive them").click()
+    page.wait_for_url("**done=redrive-started")
+    page.locator("#redrive .pill.good").wait_for()
+    assert page.locator("#redrive dd").last.inner_text() == "0 messages"
     with page.expect_download() as download:
         page.get_by_role("link", name="Export").click()
     assert Path(download.value.path()).read_text("utf-8").count("\n") == 6
@@ -157,6 +166,6 @@ def write_everything(page: Page, namesrv: str) -> None:
     page.goto("/audit")
     assert set(page.locator("tbody td:nth-child(2)").all_inner_texts()) == {
         "topic/new", "topic/update", "topic/publish", "topic/delete", "group/reset", "message/resend",
-        "dead-letters/redrive", "dead-letters/purge",
+        "dead-letters/redrive", "dead-letters/redrive-all", "dead-letters/purge",
     }  # fmt: skip
     assert page.locator("tbody .pill.bad").count() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -203,6 +204,48 @@ def test_dead_letters_that_came_since_the_plan_keep_all_of_them(
     answer = browser.send(f"/dead-letters/purge?name={group}", "/dead-letters/purge", {"plan": plan, "typed": group})
     refused(answer, 409, "nothing was deleted")
     assert topic in admin.topics()
+
+
+def test_all_dead_letters_are_redriven_at_a_rate_once_their_plan_was_shown(
+    browser: Browser, admin: Admin, cluster: LocalCluster, group: str
+) -> None:
+    topic = f"%DLQ%{group}"
+    admin.create_topic(topic, 1)
+    admin.create_group(group)
+    with rmq.Producer(cluster.namesrv, group="console-tests") as producer:
+        for number in range(6):
+            producer.send(topic, f"dead {number}".encode(), queue=MessageQueue(topic, "broker-a", 0))
+    shown = f"/dead-letters/redrive-all?name={group}"
+    plan = browser.api(f"{shown}&rate=1")
+    assert (plan["messages"], plan["seconds"], plan["redrive"]) == (6, 6.0, None)
+    assert [row["left"] for row in plan["queues"]] == [6, 0]
+    refused(browser.send(f"{shown}&rate=1", shown, {"typed": "another"}), 400, "nothing was changed")
+    assert browser.get(f"{shown}&rate=0").status_code == 400
+    stale = browser.hidden(browser.get(shown).text, "plan")
+
+    def left() -> int:
+        return sum(each.end - each.redriven for each in admin.dead_letter_queues(group))
+
+    assert left() == 6  # a plan changes nothing
+    started = browser.send(f"{shown}&rate=1", shown, {"typed": group})
+    assert (started.status_code, browser.api(shown)["redrive"]["state"]) == (303, "running")
+    refused(browser.send(shown, shown, {"typed": group}), 503, "are being redriven")
+    page = f"/dead-letters/group?name={group}"
+    assert ">running<" in browser.get(page).text
+    while left() == 6:
+        time.sleep(0.01)
+    assert browser.send(page, f"/dead-letters/redrive-stop?name={group}", {}).status_code == 303
+    stopped = browser.api(shown)["redrive"]
+    assert stopped["state"] == "stopped"
+    assert left() == 6 - stopped["done"] > 0
+
+    refused(browser.send(shown, shown, {"plan": stale, "typed": group}), 409, "nothing was redriven")
+    assert browser.send(f"{shown}&rate=10000", shown, {"typed": group}).status_code == 303
+    while (redrive := browser.api(shown)["redrive"])["state"] == "running":
+        time.sleep(0.01)
+    assert (redrive["state"], redrive["done"], redrive["error"]) == ("done", redrive["count"], None)
+    assert left() == 0
+    assert "was redriven" in browser.get(shown).text
 
 
 def test_each_write_is_a_line_of_the_audit(
