@@ -62,15 +62,18 @@ class GroupProgress:
     lag          messages that are not consumed
     consumed_at  when the message that was consumed last was stored, epoch milliseconds; None where unknown
     rate         messages a second
+    end          the offsets of the next messages, of all queues together
     """
 
     lag: int = 0
     consumed_at: int | None = None
     rate: float = 0.0
+    end: int = 0
 
     def add(self, other: GroupProgress) -> None:
         self.lag += other.lag
         self.rate += other.rate
+        self.end += other.end
         if other.consumed_at is not None:
             self.consumed_at = max(other.consumed_at, self.consumed_at or 0)
 
@@ -81,11 +84,13 @@ class GroupSurvey:
 
     configs  settings by group, those of the first broker that has it
     traffic  by group, then by topic; a topic in which a group has no offset is not there
+    ends     by topic, then by broker: the offsets of the next messages there, of all queues together
     failed   why a broker's part is missing, by its name
     """
 
     configs: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
     traffic: dict[str, dict[str, GroupProgress]] = field(default_factory=dict)
+    ends: dict[str, dict[str, int]] = field(default_factory=dict)
     failed: dict[str, RocketError] = field(default_factory=dict)
 
     def total(self, group: str) -> GroupProgress | None:
@@ -157,6 +162,7 @@ def _read_whole(body: bytes) -> dict[str, dict[str, GroupProgress]]:
 
 def _count(progress: GroupProgress, broker_offset: int, consumer_offset: int, last_timestamp: int) -> None:
     progress.lag += max(0, broker_offset - consumer_offset)
+    progress.end += broker_offset
     if last_timestamp > 0:
         progress.consumed_at = max(last_timestamp, progress.consumed_at or 0)
 
@@ -226,6 +232,8 @@ class SurveyAdmin(RedriveAdmin):
                 known = survey.traffic.setdefault(group, {})
                 for topic, each in topics.items():
                     known.setdefault(topic, GroupProgress()).add(each)
+                    ends = survey.ends.setdefault(topic, {})
+                    ends[answering[address]] = max(each.end, ends.get(answering[address], 0))
         survey.configs = dict(sorted(survey.configs.items()))
         return survey
 

@@ -11,6 +11,7 @@ from rocketcore.console.counts import TopicCounts
 from rocketcore.console.rates import Rates, Sampler
 from rocketcore.console.redrives import Redrives
 from rocketcore.console.settings import ClusterSettings
+from rocketcore.console.topic_rates import TopicRates
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -44,8 +45,9 @@ class Cluster:
             secret_key=settings.secret_key,
         )
         self.rates = Rates()
-        self._sampler = Sampler(self.admin, self.rates)
-        self.counts = TopicCounts(self.admin)
+        self.topic_rates = TopicRates()
+        self._sampler = Sampler(self.admin, self.rates, self.topic_rates)
+        self.counts = TopicCounts(self.admin, self.topic_rates)
         self.redrives = Redrives(self.admin)
         self._producer: Producer | None = None
 

@@ -17,6 +17,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from rocketcore.admin.logic import AsyncAdmin
+    from rocketcore.console.topic_rates import TopicRates
 
 __all__ = ["TopicCounts"]
 
@@ -36,8 +37,9 @@ _UNKNOWN: Final[dict[str, Any]] = {"messages": None, "last_stored_at": None, "co
 class TopicCounts:
     """What was counted, by topic."""
 
-    def __init__(self, admin: AsyncAdmin, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, admin: AsyncAdmin, rates: TopicRates, clock: Clock = SYSTEM_CLOCK) -> None:
         self._admin = admin
+        self._rates = rates
         self._clock = clock
         self._counts: dict[str, tuple[float, dict[str, Any]]] = {}
         self._wanted: dict[str, None] = {}
@@ -87,6 +89,7 @@ class TopicCounts:
                 self._oldest.clear()
             self._oldest[name] = {queue: each.min_offset for queue, each in stats.items()}
             self._brokers = max(1, len({queue.broker for queue in stats}))
+            self._rates.add_count(name, sum(each.max_offset for each in stats.values()))
             found = {
                 "messages": sum(each.max_offset - each.min_offset for each in stats.values()),
                 "last_stored_at": timestamp(max((each.last_update_timestamp for each in stats.values()), default=0)),

@@ -20,6 +20,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from rocketcore.admin.logic import AsyncAdmin
+    from rocketcore.console.topic_rates import TopicRates
 
 __all__ = ["RINGS", "SERIES", "Rates", "Sampler", "put_times", "sum_times"]
 
@@ -118,9 +119,10 @@ def sum_times(runtimes: Mapping[str, Mapping[str, str] | RocketError]) -> dict[s
 class Sampler:
     """Asks every master for its counters once a second, while the console runs."""
 
-    def __init__(self, admin: AsyncAdmin, rates: Rates, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, admin: AsyncAdmin, rates: Rates, topic_rates: TopicRates, clock: Clock = SYSTEM_CLOCK) -> None:
         self._admin = admin
         self._rates = rates
+        self._topic_rates = topic_rates
         self._clock = clock
         self._before: dict[str, tuple[float, Mapping[str, int | None]]] = {}
         self._lag: float | None = None
@@ -150,20 +152,21 @@ class Sampler:
         except RocketError as error:
             logger.debug("no sample error=%s", error)
             runtimes = {}
-        await self._look_at_lag()
+        await self._look_at_groups()
         self._rates.add_times(self._clock.time_millis() // 1000, sum_times(runtimes))
         self._rates.add(self._clock.time_millis() // 1000, (*self._row(runtimes), self._lag))
 
-    async def _look_at_lag(self) -> None:
+    async def _look_at_groups(self) -> None:
         began = self._clock.monotonic()
         if began < self._lag_due:
             return
-        self._lag = None
+        self._lag, survey = None, None
         with contextlib.suppress(RocketError):
             survey = await self._admin.survey_groups()
             totals = [survey.total(group) for group in survey.traffic]
             self._lag = None if survey.failed else float(sum(each.lag for each in totals if each is not None))
         took = self._clock.monotonic() - began
+        self._topic_rates.add_survey(survey)
         self._lag_due = began + max(LAG_SECONDS, 20 * took)
 
     def _row(self, runtimes: Mapping[str, Mapping[str, str] | RocketError]) -> Row:

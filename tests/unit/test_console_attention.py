@@ -15,6 +15,7 @@ from rocketcore.admin.survey import GroupProgress, GroupSurvey, TopicSurvey
 from rocketcore.console.counts import TopicCounts
 from rocketcore.console.pages.overview import _attention
 from rocketcore.console.pages.topic import _problems
+from rocketcore.console.topic_rates import TopicRates
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.stats import TopicOffset
 from rocketcore.service import ManualClock
@@ -30,7 +31,7 @@ class Brokers:
 
 
 def said(progress: GroupProgress, offset: int, *, counted: bool = True) -> list[tuple[str, str]]:
-    counts = TopicCounts(Brokers(), ManualClock(1_000_000_000))  # type: ignore[arg-type]
+    counts = TopicCounts(Brokers(), TopicRates(), ManualClock(1_000_000_000))  # type: ignore[arg-type]
     if counted:
         asyncio.run(counts.count(["t"]))
     visit: Any = SimpleNamespace(url=lambda *_, **__: "", cluster=SimpleNamespace(counts=counts))

@@ -6,6 +6,7 @@ import asyncio
 
 from rocketcore.admin.survey import GroupProgress, GroupSurvey
 from rocketcore.console.rates import HEAT_COLUMNS, RINGS, Rates, Sampler, put_times
+from rocketcore.console.topic_rates import TopicRates
 from rocketcore.errors import ConnectError, RocketError
 from rocketcore.service import ManualClock
 
@@ -49,7 +50,7 @@ class Brokers:
 
 def test_a_sample_is_the_growth_since_the_last() -> None:
     brokers, clock, rates = Brokers(), ManualClock(1_000_000_000), Rates()
-    sampler = Sampler(brokers, rates, clock)  # type: ignore[arg-type]
+    sampler = Sampler(brokers, rates, TopicRates(clock), clock)  # type: ignore[arg-type]
 
     def sample(**says: int | RocketError) -> dict[str, float | None]:
         brokers.says = {
@@ -86,3 +87,38 @@ def test_latencies_are_what_grew_in_ten_seconds() -> None:
     for second in range(0, 100_000, 10):
         rates.add_times(second, {"0~10ms": second})
     assert len(rates.heat()) == HEAT_COLUMNS
+
+
+def test_rates_of_topics_come_from_two_looks_at_the_groups() -> None:
+    clock = ManualClock(1_000_000_000)
+    rates = TopicRates(clock)
+
+    def look(ends: dict[str, dict[str, int]], **failed: RocketError) -> dict[str, float | None]:
+        clock.advance(10)
+        traffic = {"g": {"t": GroupProgress(rate=2.0)}, "h": {"t": GroupProgress(rate=0.5)}}
+        rates.add_survey(GroupSurvey(traffic=traffic, ends=ends, failed=failed))
+        return rates.of("t")
+
+    assert rates.of("t") == {"in_tps": None, "out_tps": None}
+    assert look({"t": {"a": 100}}) == {"in_tps": None, "out_tps": 2.5}
+    assert look({"t": {"a": 150}})["in_tps"] == 5.0
+    assert rates.of("nobody-consumes-it") == {"in_tps": None, "out_tps": 0.0}
+    assert look({"t": {"a": 160, "b": 7000}})["in_tps"] is None  # nobody sent those within ten seconds
+    assert look({"t": {"a": 170, "b": 7010}})["in_tps"] == 2.0
+    assert look({"t": {"a": 1, "b": 7010}})["in_tps"] is None
+    assert look({"t": {"a": 11, "b": 7010}}, b=ConnectError("away")) == {"in_tps": None, "out_tps": None}
+    rates.add_survey(None)
+    assert rates.of("t") == {"in_tps": None, "out_tps": None}
+
+
+def test_the_rate_of_a_topic_that_nobody_consumes_comes_from_two_counts() -> None:
+    clock = ManualClock(1_000_000_000)
+    rates = TopicRates(clock)
+    rates.add_count("t", 1000)
+    clock.advance(20)
+    rates.add_count("t", 1010)
+    assert rates.of("t") == {"in_tps": 0.5, "out_tps": None}
+    clock.advance(301)
+    assert rates.of("t")["in_tps"] is None
+    rates.add_count("t", 2000)
+    assert rates.of("t")["in_tps"] is None

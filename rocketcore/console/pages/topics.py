@@ -16,6 +16,7 @@ from rocketcore.protocol.bodies.topic import TopicConfig
 __all__ = ["PERMISSIONS", "create", "creation", "topics"]
 
 KINDS: Final = ("normal", "retry", "dlq", "system", "all")
+SORTS: Final = ("topic", "read_queues", "in_tps", "out_tps", "messages", "groups", "last_stored_at")
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2}
 TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 
@@ -29,8 +30,8 @@ async def topics(visit: Visit) -> Page:
     counts = {each: sum(each in ("all", row["kind"]) for row in rows) for each in KINDS}
     rows = [row for row in rows if kind in ("all", row["kind"])]
     counted = await visit.cluster.counts.of(row["topic"] for row in rows)
-    rows = [{**row, **counted[row["topic"]]} for row in rows]
-    shown, state = page_of(rows, visit, ("topic", "read_queues", "groups", "messages", "last_stored_at"), _matches)
+    rows = [{**row, **visit.cluster.topic_rates.of(row["topic"]), **counted[row["topic"]]} for row in rows]
+    shown, state = page_of(rows, visit, SORTS, _matches)
     failed = {name: str(error) for name, error in survey.failed.items()}
     data = {"rows": shown, "state": state, "kind": kind, "kinds": KINDS, "counts": counts, "failed": failed}
     return Page("topics.html", "Topics", data, rows)

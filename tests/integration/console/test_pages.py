@@ -118,6 +118,30 @@ def test_queues_have_the_time_that_they_keep_and_where_a_group_is(browser: Brows
     assert "overtaken" not in page
 
 
+def test_topics_have_their_rates_without_a_request_for_each(
+    browser: Browser, cluster: LocalCluster, filled: tuple[str, str]
+) -> None:
+    topic, _ = filled
+    console = browser.client.app.state.console.first  # type: ignore[attr-defined]
+    portal = browser.client.portal
+    assert portal is not None
+
+    def look() -> None:
+        console.topic_rates.add_survey(portal.call(console.admin.survey_groups))
+
+    look()
+    with rmq.Producer(cluster.namesrv, group="console-tests") as producer:
+        for _ in range(20):
+            producer.send(topic, b"x")
+    look()
+    [row] = [row for row in browser.api("/topics") if row["topic"] == topic]
+    assert row["in_tps"] > 0
+    assert row["out_tps"] == 0
+    page = browser.get(f"/topics?q={topic}&sort=-in_tps").text
+    assert requests_of(page) <= 2 + 3 * 2 + 2  # the view, settings and offsets of two brokers, one count
+    assert page.count(" msg/s</td>") == 2
+
+
 def test_what_is_not_there_is_said(browser: Browser) -> None:
     for address, status in {
         "/topic?name=no-such-topic": 404,
