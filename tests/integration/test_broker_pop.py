@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from rocketcore.broker.processors.pop import NO_NUMBERS
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import SELECT_ALL
 from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.protocol.headers.pop import AckMessageRequestHeader, PeekMessageRequestHeader, PopMessageResponseHeader
@@ -114,6 +116,10 @@ def test_a_batch_acknowledges_several_pops(tmp_path: Path) -> None:
             assert (await ack_batch(client, done)).code == 0
             assert (await client.ask(RequestCode.BATCH_ACK_MESSAGE)).code == ResponseCode.NO_MESSAGE
             assert (await ack_batch(client, [])).code == ResponseCode.NO_MESSAGE
+            for many in ([BatchAck(bits=base64.b64encode(b"\xff" * 1251).decode())], [BatchAck()] * 10_001):
+                body = BatchAckMessageRequestBody("broker-a", many).encode()
+                refused = await client.ask(RequestCode.BATCH_ACK_MESSAGE, body=body)
+                assert (refused.code, refused.remark) == (29, "a batch acknowledges 10000 messages at most")
             clock.advance(61)
             await revive(client)
             again = await pop(client, "T", clock=clock)

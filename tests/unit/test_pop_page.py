@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore.broker.processors import pop as processor
+from rocketcore.broker.processors import pop_ack
 from rocketcore.broker.services import pop, pop_poll
 from rocketcore.broker.state import request_mode
 from tests.fixtures.pages import PAGES
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)
 BOUNDS = {
     "messages of one POP": processor._MAX_MESSAGES,
+    "messages that one batch (200151) acknowledges": pop_ack.BATCH_MOST,
     "messages of a group in a queue that are handed out": pop.PER_QUEUE,
     "messages of all groups that are handed out": pop.CAPACITY,
     "invisible time": pop.LONGEST_MILLIS,

@@ -6,6 +6,7 @@ Java: ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor`` (5.5.0).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.processors.pop import check_invisible_time
@@ -23,6 +24,9 @@ from rocketcore.protocol.headers.pop import (
 from rocketcore.protocol.pop_info import NORMAL, Handle, pop_retry_topic
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
+
+BATCH_MOST: Final = 10_000
+"""Messages, and POPs, that one batch acknowledges: as many as one queue hands a group."""
 
 
 class PopAckProcessor:
@@ -57,6 +61,8 @@ class PopAckProcessor:
         acks = BatchAckMessageRequestBody.decode(request.body).acks if request.body else []
         if not acks:
             raise BrokerError.of(ResponseCode.NO_MESSAGE, "batch ack request has no acks")
+        if len(acks) > BATCH_MOST or sum(ack.bit_count for ack in acks) > BATCH_MOST:
+            raise BrokerError.of(ResponseCode.INVALID_PARAMETER, f"a batch acknowledges {BATCH_MOST} messages at most")
         await self._pop.acknowledge(*map(_acknowledged, acks))
         return RemotingCommand.response(request)
 

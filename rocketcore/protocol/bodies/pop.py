@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from rocketcore.errors import DecodeError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.base import Body, body, wire
 from rocketcore.protocol.bodies.heartbeat import MessageModel
+
+_NOT_ZERO: Final = re.compile(rb"[^\0]")
 
 
 class MessageRequestMode(Enum):
@@ -82,13 +85,22 @@ class BatchAck(Body):
     bits: str = field(default="", metadata=wire("b"))
 
     @property
+    def bit_count(self) -> int:
+        """How many bits are set; raises DecodeError where the text is not base64."""
+        return int.from_bytes(self._bytes()).bit_count()
+
+    @property
     def bit_set(self) -> set[int]:
         """Indexes of the bits that are set; raises DecodeError where the text is not base64."""
+        data = self._bytes()
+        places = (found.start() for found in _NOT_ZERO.finditer(data))
+        return {8 * index + bit for index in places for bit in range(8) if data[index] >> bit & 1}
+
+    def _bytes(self) -> bytes:
         try:
-            data = base64.b64decode(self.bits, validate=True)
+            return base64.b64decode(self.bits, validate=True)
         except ValueError as error:  # binascii.Error, and what is no ASCII
             raise DecodeError(f"BatchAck.b: {error}") from None
-        return {8 * index + bit for index, byte in enumerate(data) for bit in range(8) if byte >> bit & 1}
 
     @staticmethod
     def encode_bits(bit_set: set[int]) -> str:
