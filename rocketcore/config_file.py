@@ -40,6 +40,7 @@ __all__ = [
     "ENVIRONMENT_PREFIX",
     "HIDDEN",
     "BadSetting",
+    "changed_properties",
     "check_ranges",
     "config_properties",
     "environment_properties",
@@ -211,6 +212,15 @@ def config_properties(*configs: DataclassInstance, reveal: bool = False) -> dict
     return result
 
 
+def changed_properties(*configs: DataclassInstance) -> dict[str, str]:
+    """Return the properties that have another value than their default: property name → default."""
+    changed = {}
+    for config in configs:
+        shown, defaults = config_properties(config, reveal=True), config_properties(type(config)(), reveal=True)
+        changed.update({name: default for name, default in defaults.items() if shown[name] != default})
+    return changed
+
+
 def _text(value: Any) -> str:
     if value is None:
         return ""
@@ -230,12 +240,12 @@ def print_config(*configs: DataclassInstance) -> str:
     """
     lines = []
     for config in configs:
-        shown, defaults = config_properties(config), config_properties(type(config)())
+        shown, defaults = config_properties(config), changed_properties(config)
         for declared in fields(config):
             name = property_name(declared)
             unit = declared.metadata.get("unit")
             said = declared.metadata.get("help", "") + (f" [{unit}]" if unit else "")
-            changed = "" if shown[name] == defaults[name] else f" (changed from {defaults[name] or 'nothing'})"
+            changed = f" (changed from {defaults[name] or 'nothing'})" if name in defaults else ""
             lines.append(f"# {said}{changed}\n{name}={shown[name]}\n")
     return "".join(lines)
 

@@ -7,6 +7,7 @@ because ``mqadmin clusterList`` and the Dashboard read them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable
 
 from rocketcore.broker.context import BrokerContext
@@ -16,6 +17,7 @@ from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.broker.store.record_head import RecordHead
 from rocketcore.codes import CURRENT_VERSION, Version
+from rocketcore.config_file import changed_properties
 from rocketcore.disk import used_ratio
 from rocketcore.message import INT32_MAX
 
@@ -43,11 +45,13 @@ class RuntimeInfo:
         self._store_config = store_config
         self._delay = delay
         self._timer = timer
+        self._changed: tuple[object, str] = (None, "")
 
     async def table(self) -> dict[str, str]:
         """Name → value of everything that is known."""
         return {
             **self._process(),
+            "changedSettings": self._changed_settings(),
             **self._traffic(),
             **await self._store(),
             **self._trouble(),
@@ -69,6 +73,14 @@ class RuntimeInfo:
             "brokerActive": "true",
             "startAcceptSendRequestTimeStamp": str(context.config.start_accept_send_request_time_stamp),
         }
+
+    def _changed_settings(self) -> str:
+        """Settings that have another value than their default, as JSON: name → default; a name of ours."""
+        config = self._context.config
+        if self._changed[0] is not config:  # a live change makes another one
+            changed = changed_properties(config, self._store_config)
+            self._changed = config, json.dumps(changed, separators=(",", ":"))
+        return self._changed[1]
 
     def _traffic(self) -> dict[str, str]:
         stats = self._context.stats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import time
 from collections.abc import Awaitable, Callable
@@ -244,6 +245,8 @@ def test_run_time_information(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert (table["putMessageTimesTotal"], table["msgGetTotalTodayNow"]) == ("1", "1")
         assert len(table["putTps"].split()) == 3
         assert table["scheduleMessageOffset_18"] == "0,0"
+        assert json.loads(table["changedSettings"])["listenPort"] == "10911"
+        assert "brokerPermission" not in table["changedSettings"]
         assert table["commitLogDiskRatio"] == table["consumeQueueDiskRatio"] == "0.42", "what old files are deleted by"
         assert int(table["commitLogMaxOffset"]) > 0
         assert int(table["earliestMessageTimeStamp"]) == (await client.records("T"))[0].store_timestamp

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from rocketcore.console import accounts, app, console, safety
+from rocketcore.console.defaults import changed_settings
 from tests.fixtures.pages import PAGES
 
 PAGE = (PAGES / "console.md").read_text("utf-8")
@@ -56,3 +58,14 @@ def test_every_asset_that_a_template_names_is_there() -> None:
         for name in re.findall(r'm?\.?(?:icon|empty)\("(\w+)"', path.read_text("utf-8"))
     }  # fmt: skip
     assert named <= symbols
+
+
+def test_settings_of_apaches_brokers_are_compared_with_their_defaults() -> None:
+    vectors = json.loads((Path(__file__).parents[1] / "vectors" / "settings.json").read_text("ascii"))
+    ours = json.loads((ROOT / "apache_defaults.json").read_text("ascii"))
+    constant = {name: each for name, each in vectors["broker"].items() if each and "thread" not in name.lower()}
+    assert ours == constant
+    config = {**vectors["broker"], "fileReservedTime": "48", "sendMessageThreadPoolNums": "64", "brokerName": "a"}
+    assert changed_settings(config, {}) == {"fileReservedTime": "72"}
+    assert changed_settings({"a": "1"}, {"changedSettings": '{"a":"0","gone":"1"}'}) == {"a": "0"}
+    assert changed_settings({"a": "1"}, {"changedSettings": "no json"}) == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rocketcore.admin.shapes import broker_figures, broker_row, member_row, producer_row, running_document
 from rocketcore.console.console import Page, Visit, page_of
+from rocketcore.console.defaults import changed_settings, is_told
 from rocketcore.console.rates import RINGS, SERIES, sum_times
 from rocketcore.console.safety import BadRequest
 from rocketcore.console.spans import heat_map
@@ -60,8 +61,15 @@ async def broker(visit: Visit) -> Page:
     tab = visit.given("tab", "state")
     if tab not in ("state", "config"):
         raise BadRequest("tab is state or config")
-    api = {**row, "runtime": runtime, "config": config}
-    data = {"row": row, "runtime": runtime, "config": config, "name": name, "id": broker_id, "tab": tab}
+    shown = visit.given("settings", "all")
+    if shown not in ("all", "changed"):
+        raise BadRequest("settings is all or changed")
+    changed = changed_settings(config or {}, runtime)
+    api = {**row, "runtime": runtime, "config": config, "changed": changed}
+    data = {
+        "row": row, "runtime": runtime, "config": config, "name": name, "id": broker_id, "tab": tab,
+        "changed": changed, "settings": shown, "told": is_told(runtime),
+    }  # fmt: skip
     return Page("broker.html", name, data, api)
 
 

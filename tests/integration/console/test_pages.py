@@ -118,6 +118,17 @@ def test_queues_have_the_time_that_they_keep_and_where_a_group_is(browser: Brows
     assert "overtaken" not in page
 
 
+def test_settings_that_differ_from_their_default_are_marked(browser: Browser) -> None:
+    changed = browser.api("/broker?name=broker-a")["changed"]
+    assert (changed["listenPort"], changed["brokerName"] == "broker-a") == ("10911", False)
+    assert "brokerPermission" not in changed
+    only = browser.get("/broker?name=broker-a&tab=config&settings=changed").text
+    whole = browser.get("/broker?name=broker-a&tab=config").text
+    assert only.count('<span class="pill warn">changed</span>') == only.count('<th scope="row"') == len(changed)
+    assert whole.count('<th scope="row"') > len(changed)
+    assert browser.get("/broker?name=broker-a&settings=some").status_code == 400
+
+
 def test_topics_have_their_rates_without_a_request_for_each(
     browser: Browser, cluster: LocalCluster, filled: tuple[str, str]
 ) -> None:
