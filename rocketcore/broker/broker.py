@@ -352,7 +352,7 @@ class Broker:
     def _register_handlers(self) -> None:
         context, server = self._context, self._server
         server.register_responder(self._pull.answers)
-        runtime_info = RuntimeInfo(context, self._store_config, self._delay, self._timer)
+        runtime_info = RuntimeInfo(context, self._store_config, self._delay, self._timer, self._transactions)
         processors = (
             self._send,
             self._pull,

@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.services.delay import DelayService
 from rocketcore.broker.services.timer import TimerService
+from rocketcore.broker.services.transaction import TransactionService
 from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.broker.store.record_head import RecordHead
@@ -40,11 +41,13 @@ class RuntimeInfo:
         store_config: StoreConfig,
         delay: DelayService,
         timer: TimerService,
+        transactions: TransactionService,
     ) -> None:
         self._context = context
         self._store_config = store_config
         self._delay = delay
         self._timer = timer
+        self._transactions = transactions
         self._changed: tuple[object, str] = (None, "")
 
     async def table(self) -> dict[str, str]:
@@ -96,6 +99,7 @@ class RuntimeInfo:
             "putMessageFailedTimes": str(totals.put_failures),
             "putMessageEntireTimeMax": str(round(stats.put_times.longest * 1000)),
             "putMessageDistributeTime": str(stats.put_times),
+            "putLatency50": f"{stats.put_times.quantile(0.5) * 1000:.2f}",
             "putLatency99": f"{stats.put_times.quantile(0.99) * 1000:.2f}",
             "putLatency999": f"{stats.put_times.quantile(0.999) * 1000:.2f}",
             "getMessageEntireTimeMax": str(totals.longest_get_millis),
@@ -149,8 +153,10 @@ class RuntimeInfo:
             for level, (position, end) in self._delay.positions().items()
         }
         timer = self._timer
+        half = self._transactions.undecided()
         return {
             **offsets,
+            **({} if half is None else {"halfMessages": str(half)}),
             "scheduleMessageSkipped": str(self._delay.skipped),
             "timerReadBehind": str(timer.behind() // 1000),
             "timerOffsetBehind": "0",

@@ -26,8 +26,9 @@ __all__ = ["RINGS", "SERIES", "Rates", "Sampler", "put_times", "sum_times"]
 
 logger = logging.getLogger(__name__)
 
-SERIES: Final = ("in_msgs", "out_msgs", "in_bytes", "p99_ms", "lag")
-"""Messages a second in and out, bytes a second in, milliseconds of the slowest of a hundred sends, messages waiting."""
+SERIES: Final = ("in_msgs", "out_msgs", "in_bytes", "p50_ms", "p99_ms", "lag")
+"""Messages a second in and out, bytes a second in, milliseconds that half of the sends and 99 of 100 do not exceed,
+messages waiting."""
 RINGS: Final = ((1, 600), (10, 2160), (60, 10080))
 """Seconds of a row, and how many rows are kept."""
 HEAT_SECONDS: Final = 10
@@ -84,6 +85,16 @@ class Rates:
     def heat(self) -> list[tuple[int, dict[str, int]]]:
         """Return how many sends of each time ended in each bucket: begin of the time, then counts by label."""
         return list(self._heat)
+
+    def median_bucket(self) -> str | None:
+        """Return the bucket that half of the last counted sends do not exceed: all that some brokers say."""
+        counts = next((counts for _, counts in reversed(self._heat) if any(counts.values())), {})
+        left = sum(counts.values()) / 2
+        for label, count in counts.items():
+            left -= count
+            if count and left <= 0:
+                return label
+        return None
 
     def latest(self) -> dict[str, float | None]:
         """Return the newest row; None for what is not known."""
@@ -173,7 +184,7 @@ class Sampler:
         """Return the sums over the brokers that answered twice; None where none did."""
         now = self._clock.monotonic()
         sums: list[float | None] = [None, None, None]
-        slowest: float | None = None
+        slowest: dict[str, float | None] = {"putLatency50": None, "putLatency99": None}
         for address, runtime in runtimes.items():
             if isinstance(runtime, RocketError):
                 self._before.pop(address, None)
@@ -190,6 +201,7 @@ class Sampler:
                     new, old = counters[name], before[1][name]
                     if new is not None and old is not None and new >= old:
                         sums[index] = (sums[index] or 0.0) + (new - old) / (now - before[0])
-            with contextlib.suppress(KeyError, ValueError):
-                slowest = max(float(runtime["putLatency99"]), slowest or 0.0)
-        return (*sums, slowest)
+            for name, known in slowest.items():
+                with contextlib.suppress(KeyError, ValueError):
+                    slowest[name] = max(float(runtime[name]), known or 0.0)
+        return (*sums, *slowest.values())

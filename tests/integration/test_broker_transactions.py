@@ -16,6 +16,7 @@ from rocketcore.broker.services.transaction import TransactionService
 from rocketcore.broker.store import StoredMessage
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from rocketcore.protocol.bodies.topic import KVTable
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
 from rocketcore.protocol.headers.consumer import UpdateConsumerOffsetRequestHeader
@@ -91,6 +92,10 @@ class Scene:
         self.client.broker._context.topics.ensure(ASIDE, 1)
         return await self.client.records(ASIDE, hold_millis=10_000)
 
+    async def undecided(self) -> str:
+        """Return how many half messages the broker says that it has."""
+        return KVTable.decode((await self.client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table["halfMessages"]
+
     async def delivered(self) -> list[bytes]:
         return await self.client.all_bodies("T", 2)
 
@@ -109,7 +114,9 @@ def text_of(record: StoredRecord) -> Mapping[str, str]:
 
 def test_a_half_message_is_seen_when_it_is_committed(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
+        assert await scene.undecided() == "0"
         half = await scene.send(TAGS="a")
+        assert await scene.undecided() == "1"
         assert (half.fields["queueId"], half.queue_offset, half.fields["transactionId"]) == ("2", 0, unique(1))
         assert await scene.delivered() == []
         [stored] = await scene.client.records(HALF)
@@ -125,6 +132,7 @@ def test_a_half_message_is_seen_when_it_is_committed(tmp_path: Path) -> None:
         }  # fmt: skip
         answer = await scene.end(half.end())
         assert (answer.code, answer.ext_fields or {}) == (0, {})
+        assert await scene.undecided() == "0"
         [record] = await scene.client.records("T", 2, tags="a")
         prepared = decode_message((await scene.client.pull("T", 2)).body).prepared_transaction_offset
         assert (record.message.body, record.message.sys_flag, prepared) == (b"half", 8, half.physical_offset)

@@ -12,10 +12,12 @@ pytest.importorskip("starlette")
 pytest.importorskip("jinja2")
 
 from rocketcore.admin.survey import GroupProgress, GroupSurvey, TopicSurvey
+from rocketcore.codes import TRANS_GROUP, TRANS_HALF_TOPIC
 from rocketcore.console.counts import TopicCounts
-from rocketcore.console.pages.overview import _attention
+from rocketcore.console.pages.overview import _attention, _half
 from rocketcore.console.pages.topic import _problems
 from rocketcore.console.topic_rates import TopicRates
+from rocketcore.errors import ConnectError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.stats import TopicOffset
 from rocketcore.service import ManualClock
@@ -54,6 +56,21 @@ def test_what_was_deleted_before_a_group_saw_it_comes_first() -> None:
     behind = GroupProgress(lag=260, rate=1.0)
     assert said(behind, 40) == [("retention has overtaken the group", "60 msg"), ("group is behind", "260 msg")]
     assert said(behind, 40, counted=False) == [("group is behind", "260 msg")]
+
+
+def test_half_messages_are_those_that_our_brokers_count_or_that_apaches_check_has_before_it() -> None:
+    def broker(**runtime: str) -> Any:
+        return SimpleNamespace(broker_id=0, runtime=runtime)
+
+    with_halves = TopicSurvey(configs={TRANS_HALF_TOPIC: {}})
+    behind = GroupSurvey(traffic={TRANS_GROUP: {TRANS_HALF_TOPIC: GroupProgress(lag=9)}})
+    ours, apaches = broker(halfMessages="3"), broker(putTps="1")
+    assert _half([ours, ours], with_halves, behind) == 6
+    assert _half([ours, apaches], with_halves, behind) == 9
+    assert _half([apaches], with_halves, GroupSurvey()) is None
+    assert _half([apaches], TopicSurvey(), GroupSurvey()) == 0
+    away = ConnectError("away")
+    assert _half([apaches], with_halves, GroupSurvey(traffic=behind.traffic, failed={"b": away})) is None
 
 
 def test_a_topic_on_one_of_several_brokers_is_odd() -> None:

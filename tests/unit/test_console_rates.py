@@ -15,7 +15,7 @@ def test_coarser_rows_are_the_means_of_what_was_known() -> None:
     rates = Rates()
     for second in range(20):
         value = None if second == 3 else float(second)
-        rates.add(1_000_000 + second, (value, None, 1.0, None, None))
+        rates.add(1_000_000 + second, (value, None, 1.0, None, None, None))
     fine, coarse = rates.table(1), rates.table(10)
     assert fine["time"] == list(range(1_000_000, 1_000_020))
     assert fine["in_msgs"][2:5] == [2.0, None, 4.0]
@@ -29,7 +29,7 @@ def test_coarser_rows_are_the_means_of_what_was_known() -> None:
 def test_rings_are_bounded() -> None:
     rates = Rates()
     for second in range(2000):
-        rates.add(second, (1.0, 1.0, 1.0, 1.0, 1.0))
+        rates.add(second, (1.0,) * 6)
     assert [len(rates.table(step)["time"]) for step, _ in RINGS] == [601, 200, 34]
 
 
@@ -55,7 +55,8 @@ def test_a_sample_is_the_growth_since_the_last() -> None:
     def sample(**says: int | RocketError) -> dict[str, float | None]:
         brokers.says = {
             name: value if isinstance(value, RocketError) else
-            {"msgPutTotalTodayNow": str(value), "msgGetTotalTodayNow": "0", "putLatency99": "2.50"}
+            {"msgPutTotalTodayNow": str(value), "msgGetTotalTodayNow": "0", "putLatency50": "0.75",
+             "putLatency99": "2.50"}
             for name, value in says.items()
         }  # fmt: skip
         asyncio.run(sampler.sample())
@@ -64,7 +65,8 @@ def test_a_sample_is_the_growth_since_the_last() -> None:
 
     assert sample(a=100, b=50)["in_msgs"] is None
     now = sample(a=120, b=60)
-    assert (now["in_msgs"], now["out_msgs"], now["in_bytes"], now["p99_ms"], now["lag"]) == (15.0, 0.0, None, 2.5, 8.0)
+    assert (now["in_msgs"], now["out_msgs"], now["in_bytes"], now["lag"]) == (15.0, 0.0, None, 8.0)
+    assert (now["p50_ms"], now["p99_ms"]) == (0.75, 2.5)
     assert sample(a=140, b=ConnectError("away"))["in_msgs"] == 10.0
     assert sample(a=0, b=80)["in_msgs"] is None  # one was restarted, the other was away
     assert sample(a=10, b=90)["in_msgs"] == 10.0
@@ -80,10 +82,12 @@ def test_put_times_are_read_as_brokers_say_them() -> None:
 
 def test_latencies_are_what_grew_in_ten_seconds() -> None:
     rates = Rates()
+    assert rates.median_bucket() is None
     for second, fast, slow in ((100, 5, 1), (101, 8, 1), (109, 9, 2), (110, 9, 4), (111, 2, 0), (112, 3, 0)):
         rates.add_times(second, {"0~10ms": fast, "10~50ms": slow})
     # The first look has nothing before it, and at 111 the broker was started anew.
     assert rates.heat() == [(100, {"0~10ms": 4, "10~50ms": 1}), (110, {"0~10ms": 1, "10~50ms": 2})]
+    assert rates.median_bucket() == "10~50ms"
     for second in range(0, 100_000, 10):
         rates.add_times(second, {"0~10ms": second})
     assert len(rates.heat()) == HEAT_COLUMNS

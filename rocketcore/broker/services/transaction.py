@@ -135,6 +135,11 @@ class TransactionService:
         """Whether it is known which half messages are undecided."""
         return self._loaded.is_set()
 
+    def undecided(self) -> int | None:
+        """Return how many half messages wait for an end; None before that is known."""
+        end = self._context.store.max_offset(TRANS_HALF_TOPIC, QUEUE)
+        return self.halves.undecided(end) if self.is_loaded else None
+
     async def read_back(self) -> None:
         """Find out which half messages are undecided; raises StoreCorrupted, OSError, and may be called again then."""
         store, halves = self._context.store, self.halves

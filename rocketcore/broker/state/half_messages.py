@@ -97,6 +97,10 @@ class HalfMessages:
             behind += 1
         return base + at, base + behind
 
+    def undecided(self, end: int) -> int:
+        """Return how many messages before ``end``, the offset of the next one, nobody has decided about."""
+        return self._states.count(0) + max(0, end - self.end)
+
     def advance(self) -> int:
         """Forget the messages before the first undecided one; return its offset, or the end."""
         first, _ = self.next_open(self.begin, self.end)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rocketcore.admin.cluster import BrokerStatus
 from rocketcore.admin.shapes import broker_figures, broker_row, topic_kind, whole
 from rocketcore.admin.survey import GroupSurvey, TopicSurvey
-from rocketcore.codes import DLQ_TOPIC_PREFIX
+from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID, TRANS_GROUP, TRANS_HALF_TOPIC
 from rocketcore.console.console import Page, Visit
 from rocketcore.console.drawing import spark, topology
 from rocketcore.naming import is_system_group
@@ -46,9 +46,12 @@ async def overview(visit: Visit) -> Page:
         "in_msgs": now["in_msgs"],
         "out_msgs": now["out_msgs"],
         "in_bytes": now["in_bytes"],
+        "put_p50_ms": now["p50_ms"],
+        "put_p50_bucket": rates.median_bucket(),
         "put_p99_ms": now["p99_ms"],
         "lag": lag,
         **figures,
+        "half": _half(brokers, topics, groups),
         "dead_letter_groups": sum(name.startswith(DLQ_TOPIC_PREFIX) for name in topics.configs),
         "attention": _attention(visit, brokers, topics, groups),
         "failed": {name: str(error) for name, error in {**topics.failed, **groups.failed}.items()},
@@ -67,7 +70,7 @@ def _lag_of(groups: GroupSurvey) -> int | None:
 
 def _figures(brokers: list[BrokerStatus]) -> dict[str, Any]:
     """Return what masters say together; None where one of them does not."""
-    runtimes: list[Mapping[str, str]] = [each.runtime or {} for each in brokers if each.broker_id == 0]
+    runtimes: list[Mapping[str, str]] = [each.runtime or {} for each in brokers if each.broker_id == MASTER_ID]
     ratios = [broker_figures(runtime)["disk_ratio"] for runtime in runtimes]
     logs = [broker_figures(runtime)["log_bytes"] for runtime in runtimes]
     timers = [whole(runtime.get("timerCongestNum")) for runtime in runtimes]
@@ -77,6 +80,23 @@ def _figures(brokers: list[BrokerStatus]) -> dict[str, Any]:
         "log_bytes": None if None in logs or not logs else sum(logs),
         "delayed": None if None in timers or not timers else sum(each or 0 for each in timers),
     }
+
+
+def _half(brokers: list[BrokerStatus], topics: TopicSurvey, groups: GroupSurvey) -> int | None:
+    """Return how many half messages wait for the end of their transactions.
+
+    Our brokers count them. Apache's do not: as many at most as lie behind the place up to which all have ended, which
+    its check moves; none where no transaction ever was.
+    """
+    counted = [whole((each.runtime or {}).get("halfMessages")) for each in brokers if each.broker_id == MASTER_ID]
+    if counted and None not in counted:
+        return sum(each or 0 for each in counted)
+    if topics.failed or groups.failed:
+        return None
+    if TRANS_HALF_TOPIC not in topics.configs:
+        return 0
+    behind = groups.traffic.get(TRANS_GROUP, {}).get(TRANS_HALF_TOPIC)
+    return None if behind is None else behind.lag
 
 
 def _attention(

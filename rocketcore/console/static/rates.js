@@ -3,8 +3,8 @@
   "use strict";
   const style = () => getComputedStyle(document.documentElement);
   const colour = (name) => style().getPropertyValue(name).trim();
-  const parts = { msgs: ["in_msgs", "out_msgs"], in_bytes: ["in_bytes"], p99_ms: ["p99_ms"], lag: ["lag"] };
-  const units = { msgs: "msg/s", in_bytes: "B/s", p99_ms: "ms", lag: "msg" };
+  const parts = { msgs: ["in_msgs", "out_msgs"], in_bytes: ["in_bytes"], put_ms: ["p50_ms", "p99_ms"], lag: ["lag"] };
+  const units = { msgs: "msg/s", in_bytes: "B/s", put_ms: "ms", lag: "msg" };
   const short = (value) => {
     for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
       if (Math.abs(value) >= size) return `${+(value / size).toFixed(1)}${letter}`;
@@ -15,7 +15,7 @@
     const names = parts[box.dataset.plot];
     const unit = units[box.dataset.plot];
     const axis = { stroke: () => colour("--muted"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } };
-    const labels = names.length > 1 ? [box.dataset.in, box.dataset.out] : [unit];
+    const labels = names.length > 1 ? box.dataset.labels.split("|") : [unit];
     const lines = names.map((name, number) => ({
       label: labels[number],
       stroke: () => colour(number ? "--good" : "--accent"),

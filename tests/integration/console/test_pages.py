@@ -78,7 +78,7 @@ def test_every_page_shows_what_there_is(browser: Browser, filled: tuple[str, str
         "/brokers": "broker-b",
         "/broker?name=broker-a": "bootTimestamp",
         "/broker?name=broker-a&tab=config": "flushDiskType",
-        "/rates?step=10": "Send p99",
+        "/rates?step=10": "Send p50 / p99",
     }  # fmt: skip
     for address, text in pages.items():
         answer = browser.get(address)
