@@ -7,7 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from rocketcore.codes import RequestCode
-from rocketcore.protocol.headers.consumer import QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader
+from rocketcore.protocol.headers.consumer import (
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    ResetOffsetRequestHeader,
+)
 from rocketcore.service import ManualClock
 from tests.integration.broker_client import BrokerClient
 from tests.integration.pop_client import GROUP, Popped, ack, ack_batch, hide, pop, until
@@ -75,6 +79,37 @@ def test_what_is_not_acknowledged_in_time_comes_again_from_where_it_is(tmp_path:
             third = await ordered()
             assert told(third) == [(b"2", 2)]
             assert (await ack_batch(client, third)).code == 0
+            assert told(await ordered()) == [(b"3", 0), (b"4", 0)]
+
+    asyncio.run(main())
+
+
+def test_a_reset_leaves_what_was_handed_out(tmp_path: Path) -> None:
+    """Forward and back, at once, and after a start in between; what was left does not come again by itself."""
+
+    async def reset(client: BrokerClient, offset: int) -> None:
+        header = ResetOffsetRequestHeader(topic="T", group=GROUP, queue_id=0, offset=offset, timestamp=0, force=True)
+        assert (await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)).code == 0
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, max_msg_nums=2)
+            for number in range(6):
+                await client.send("T", b"%d" % number)
+            assert told(first := await ordered()) == [(b"0", 0), (b"1", 0)]
+            await reset(client, 3)
+            assert told(second := await ordered()) == [(b"3", 0), (b"4", 0)]
+            assert (await ack(client, first[0])).code == 0
+            assert await committed(client) == 3
+            await reset(client, 1)
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, max_msg_nums=2)
+            assert await committed(client) == 1
+            assert told(third := await ordered()) == [(b"1", 0), (b"2", 0)]
+            clock.advance(61)
+            assert told(third := await ordered()) == [(b"1", 1), (b"2", 1)]
+            assert (await ack_batch(client, [*second, *third])).code == 0
             assert told(await ordered()) == [(b"3", 0), (b"4", 0)]
 
     asyncio.run(main())

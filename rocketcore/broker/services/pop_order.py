@@ -63,9 +63,9 @@ class OrderedPops:
         return all(each.due <= now for each in handed_out.values())
 
     def _handed_out(self, key: QueueKey) -> dict[int, Checkpoint]:
-        """What was handed out in order and is not acknowledged, by queue offset."""
+        """What was handed out in order and is not acknowledged, by queue offset; nothing after a reset."""
         queue = self._pop.state.queues.get(key)
-        if queue is None or not queue.in_flight:
+        if queue is None or queue.reset or not queue.in_flight:
             return {}
         return {offset: each for offset, each in queue.in_flight.items() if each.counts is not None}
 

@@ -75,7 +75,7 @@ class PopQueue:
     @property
     def done_until(self) -> int:
         """Where the group is: behind what was handed out; in order, at the first message that is not acknowledged."""
-        return min(self.in_flight, default=self.next) if self.ordered else self.next
+        return min(self.in_flight, default=self.next) if self.ordered and not self.reset else self.next
 
 
 class PopState:
@@ -130,11 +130,11 @@ class PopState:
             queue = self.queues[key] = PopQueue()
         if kind == "pop":
             start, offsets, queue.next, pop_time, invisible = values
-            queue.ordered = queue.reset = False
+            self._go_on(queue, ordered=False)
             self._hand_out(queue, self._checkpoint(key, start, pop_time, invisible, offsets))
         elif kind == "order":
             offsets, counts, queue.next, pop_time, invisible, attempt_id = values
-            queue.ordered, queue.reset = True, False
+            self._go_on(queue, ordered=True)
             checkpoint = self._checkpoint(key, offsets[0], pop_time, invisible, offsets)
             checkpoint.counts, checkpoint.attempt_id = dict(zip(offsets, counts, strict=True)), attempt_id
             self._hand_out(queue, checkpoint)
@@ -154,6 +154,13 @@ class PopState:
         # A wall clock that went back between two starts makes nobody wait for longer than was asked for.
         seconds = min(pop_time + invisible - self._clock.time_millis(), invisible) / 1000
         return Checkpoint(key, start, pop_time, invisible, self._clock.monotonic() + seconds, set(offsets))
+
+    def _go_on(self, queue: PopQueue, *, ordered: bool) -> None:
+        """Note a POP: after a reset the group has left what was handed out in order, which would come again else."""
+        if queue.reset:
+            for offset in [offset for offset, each in queue.in_flight.items() if each.counts is not None]:
+                self._forget(queue, offset)
+        queue.ordered, queue.reset = ordered, False
 
     def _hand_out(self, queue: PopQueue, checkpoint: Checkpoint) -> None:
         for offset in checkpoint.left:
