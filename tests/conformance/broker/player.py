@@ -182,6 +182,7 @@ class Player(Seen):
     def _timed(self, name: str, value: str, **message: Any) -> Any:
         if value.startswith("+"):
             value = str(int(time.time() * 1000) + int(value))
+        self._wait_for_late()  # one broker's would come before this message, which may be over, and the other's after
         answer = self._put(message, LATE, {name: value})
         over = "recallHandle" not in answer.fields
         if answer.code == 0 and over:
@@ -482,12 +483,12 @@ class Player(Seen):
             number = int(record.body[1:].split()[0])
             self._handles[group, number] = (self._topic(topic), str(queue), str(record.queue_offset), handle)
         if answer.code in (0, 210) and not order:
-            end = (
-                answer.records[-1].queue_offset + 1
-                if answer.records
-                else self._control.max_offset(place["topic"], queue)
+            least = most = self._control.max_offset(place["topic"], queue)  # also where it comes from behind the end
+            if answer.records:
+                least = answer.records[-1].queue_offset + 1
+            self._control.eventually(
+                lambda: least <= int(self._control.ask(14, place).fields.get("offset", "0")) <= most
             )
-            self._control.eventually(lambda: int(self._control.ask(14, place).fields.get("offset", "0")) >= end)
         if order:
             self._ordered.add((group, topic))
         return self._seen_records(answer, "popTime", "reviveQid", *(["restNum"] if order else []))
