@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from rocketcore.client.process_queue import ProcessQueue
-from rocketcore.client.runtime import returns_coroutine
+from rocketcore.client.runtime import ends_this_task, returns_coroutine
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
 from rocketcore.protocol.bodies.client import CMResult
@@ -218,17 +218,12 @@ async def _call(handler: _Handler, message: ReceivedMessage) -> object:
 async def _outcome(handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
     """Await what a handler returned, and return what it means; what would end the loop is a failure of the handler.
 
-    raises  CancelledError where this task is cancelled, KeyboardInterrupt of a Ctrl-C
+    raises  what is meant for this task, see ``ends_this_task``
     """
     try:
         return handler.result_of(message, await result)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        return _failure(message, error)  # of something that the handler waited for
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        if ends_this_task(error):
             raise
         return _failure(message, error)
 

@@ -23,6 +23,7 @@ __all__ = [
     "Runtime",
     "Signal",
     "ThreadRuntime",
+    "ends_this_task",
     "returns_coroutine",
 ]
 
@@ -32,6 +33,17 @@ T = TypeVar("T")
 def returns_coroutine(function: object) -> bool:
     """Say whether a call only makes a coroutine, as far as that can be seen without calling."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def ends_this_task(error: BaseException) -> bool:
+    """Say whether what the application's code let out is meant for the task that runs it, not a failure of that code.
+
+    True where this task is cancelled, and for a KeyboardInterrupt of a Ctrl-C.
+    """
+    if isinstance(error, asyncio.CancelledError):  # else one of something that the code waited for
+        task = asyncio.current_task()
+        return task is None or bool(task.cancelling())
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 class Lock(Protocol):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketcore.client import api
 from rocketcore.client.config import Checker, ProducerConfig
-from rocketcore.client.runtime import returns_coroutine
+from rocketcore.client.runtime import ends_this_task, returns_coroutine
 from rocketcore.codes import FRAME_MAX_BYTES, RequestCode
 from rocketcore.errors import RocketError
 from rocketcore.message import PRODUCER_GROUP, UNIQ_KEY, ReceivedMessage, TransactionState, leave_namespace
@@ -134,7 +134,7 @@ class LoopChecks(_Checks):
     async def stop(self) -> None:
         """Ask the checker nothing any more."""
         task, self._task = self._task, None
-        if task is not None:
+        if task is not None and task is not asyncio.current_task():  # a checker that closes its producer goes on
             task.cancel()
             await asyncio.wait([task])
 
@@ -145,7 +145,7 @@ class LoopChecks(_Checks):
         return True
 
     async def _run(self) -> None:
-        while True:
+        while self._task is not None:
             question = await self._questions.get()
             await self._answer(question, await self._state(question.message))
 
@@ -156,7 +156,9 @@ class LoopChecks(_Checks):
             else:
                 state = await asyncio.to_thread(self._checker, message)
             return self._judged(message, await state if inspect.isawaitable(state) else state)
-        except Exception:
+        except BaseException as error:  # what would end the loop, or this task, is a failure of the checker
+            if ends_this_task(error):
+                raise
             return self._failed(message)
 
 

@@ -177,7 +177,7 @@ def coroutine_checker(ask: Checker) -> Callable[[rmq.ReceivedMessage], Any]:
 @pytest.mark.parametrize("coroutine", [False, True])
 def test_a_checker_of_a_loop(cluster: LocalCluster, topic: str, *, coroutine: bool) -> None:
     """A function runs on another thread, a coroutine function on the loop."""
-    ask = Checker(ValueError("no"), COMMIT)
+    ask = Checker(ValueError("no"), SystemExit(3), asyncio.CancelledError(), COMMIT)
     checker = coroutine_checker(ask) if coroutine else ask
 
     async def main() -> None:
@@ -187,6 +187,24 @@ def test_a_checker_of_a_loop(cluster: LocalCluster, topic: str, *, coroutine: bo
 
     asyncio.run(main())
     assert (threading.current_thread().name in ask.threads) is coroutine
+
+
+def test_a_checker_closes_its_producer(cluster: LocalCluster, topic: str) -> None:
+    async def main() -> None:
+        closed = asyncio.Event()
+
+        async def check(half: rmq.ReceivedMessage) -> rmq.TransactionState:
+            await producer.close()
+            closed.set()
+            return COMMIT
+
+        producer = aio.Producer(cluster.namesrv, group=new_group(), checker=check)
+        await producer.transaction(rmq.Message(topic, b"left behind")).begin()
+        async with asyncio.timeout(SECONDS):
+            await closed.wait()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("producer-housekeeping")]
+
+    asyncio.run(main())
 
 
 def test_a_coroutine_checker_on_threads(cluster: LocalCluster, topic: str) -> None:
