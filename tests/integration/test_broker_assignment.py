@@ -6,7 +6,13 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
+from rocketcore.broker.processors.assignment import AssignmentProcessor
+from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.state.request_mode import RequestModes
 from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.errors import BrokerError
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.protocol.bodies.heartbeat import MessageModel
@@ -16,6 +22,7 @@ from rocketcore.protocol.bodies.pop import (
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
 )
+from rocketcore.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import TIMEOUT, BrokerClient, running_broker
@@ -68,6 +75,32 @@ def test_members_share_the_queues_out_by_pull_or_pop(tmp_path: Path) -> None:
                 name: {queue for _, queue, _ in queues(await assigned(client, name))} for name in ("c1", "c2", "c3")
             }
             assert mine == {"c1": {0, 1, 2}, "c2": {2, 3}, "c3": {3, 0, 1}}
+
+    asyncio.run(main())
+
+
+def test_more_queues_than_are_shared_out_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    """Whoever registers as a broker may say that a topic has 2,147,483,647 queues."""
+
+    async def main() -> None:
+        said = TopicRouteData(
+            [QueueData("b", 2**31 - 1, 0, 4), QueueData("gone", 9, 0, 4), QueueData("c", -5, 0, 4)],
+            [BrokerData("x", "b", {0: "b:1"}), BrokerData("x", "c", {0: "c:1"})],
+        )
+
+        async def route(_: str) -> TopicRouteData:
+            return said
+
+        async with running_broker(tmp_path) as client:
+            context = client.broker._context
+            processor = AssignmentProcessor(context, RequestModes(JsonFile(tmp_path / "modes.json")), route)
+            body = QueryAssignmentRequestBody("T", GROUP, "c1", "AVG", MessageModel.BROADCASTING).encode()
+            request = RemotingCommand.request(RequestCode.QUERY_ASSIGNMENT, body=body)
+            with pytest.raises(BrokerError, match=r"has 2147483647 queues on 2 brokers, at most 16384"):
+                await processor.assignment(None, request)  # type: ignore[arg-type]
+            said.queue_datas[0].read_queue_nums = 100
+            answer = await processor.assignment(None, request)  # type: ignore[arg-type]
+            assert len(queues(answer.body)) == 100
 
     asyncio.run(main())
 

@@ -5,7 +5,9 @@ Java: ``QueryAssignmentProcessor`` (5.5.0).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.state.request_mode import RequestModes
@@ -27,6 +29,10 @@ from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
 
 _EVERY_QUEUE = -1
+MOST_QUEUES = 16_384
+"""Queues of a topic, of all brokers, that are shared out."""
+_AT_ONCE = 1024
+"""Queues and members that are shared out on the loop; more, beside it."""
 
 
 class AssignmentProcessor:
@@ -72,11 +78,13 @@ class AssignmentProcessor:
         if not asked.topic or asked.message_model is None:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "topic or messageModel is missing")
         mode, share = self._mode(asked.topic, asked.consumer_group)
-        queues = sorted_queues(await self._queues(asked.topic))
-        answer = QueryAssignmentResponseBody()
-        if (mine := self._share_out(asked, queues, mode, share)) is not None:
-            answer.message_queue_assignments = [MessageQueueAssignment(queue, mode) for queue in mine]
-        return RemotingCommand.response(request, body=answer.encode())
+        counts = await self._queue_counts(asked.topic)
+        group = self._context.consumers.find(asked.consumer_group)
+        members = [] if group is None else group.client_ids
+        answer = partial(_answer, asked, counts, members, mode, share)
+        is_long = sum(counts.values()) + len(members) * max(share + 1, 1) > _AT_ONCE
+        body = await asyncio.to_thread(answer) if is_long else answer()
+        return RemotingCommand.response(request, body=body)
 
     def _mode(self, topic: str, group: str) -> tuple[MessageRequestMode, int]:
         """Return how a group reads a topic, and with how many further members one shares its queues."""
@@ -85,39 +93,63 @@ class AssignmentProcessor:
             return MessageRequestMode.PULL, _EVERY_QUEUE
         return said.mode, said.pop_share_queue_num
 
-    async def _queues(self, topic: str) -> set[MessageQueue]:
-        """The queues of a topic that may be read, on all brokers; empty where nobody knows it."""
+    async def _queue_counts(self, topic: str) -> dict[str, int]:
+        """How many queues of a topic may be read on each broker; empty where nobody knows it."""
         route = await self._route(topic)
-        queues: set[MessageQueue] = set()
+        counts: dict[str, int] = {}
         if route is not None:
             masters = {broker.broker_name for broker in route.broker_datas}
-            queues |= {
-                MessageQueue(topic, data.broker_name, queue_id)
-                for data in route.queue_datas
-                if data.perm & Permission.READ and data.broker_name in masters
-                for queue_id in range(data.read_queue_nums)
-            }
+            for data in route.queue_datas:
+                if data.perm & Permission.READ and data.broker_name in masters:
+                    counts[data.broker_name] = max(data.read_queue_nums, counts.get(data.broker_name, 0))
         # A name server may not have heard of a topic that is new here.
         own, name = self._context.topics.find(topic), self._context.config.broker_name
         if own is not None and own.perm & Permission.READ:
-            queues |= {MessageQueue(topic, name, queue_id) for queue_id in range(own.read_queue_nums)}
-        return queues
+            counts[name] = max(own.read_queue_nums, counts.get(name, 0))
+        total = sum(counts.values())
+        if total > MOST_QUEUES:  # also where a name server was told of brokers that there are not
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic[{topic}] has {total} queues on {len(counts)} brokers, at most {MOST_QUEUES} are shared out",
+            )
+        return counts
 
-    def _share_out(
-        self, asked: QueryAssignmentRequestBody, queues: Sequence[MessageQueue], mode: MessageRequestMode, share: int
-    ) -> Sequence[MessageQueue] | None:
-        if not queues:
-            return None
-        if asked.message_model is MessageModel.BROADCASTING:
-            return queues
-        group = self._context.consumers.find(asked.consumer_group)
-        strategy = STRATEGIES.get(asked.strategy_name)
-        if group is None or strategy is None:
-            return None
-        members = sorted_ids(group.client_ids)
-        if mode is MessageRequestMode.POP:
-            return shared_for_pop(strategy, asked.client_id, queues, members, share)
-        return strategy(asked.client_id, queues, members)
+
+def _answer(
+    asked: QueryAssignmentRequestBody,
+    counts: Mapping[str, int],
+    client_ids: Sequence[str],
+    mode: MessageRequestMode,
+    share: int,
+) -> bytes:
+    answer = QueryAssignmentResponseBody()
+    if (mine := _share_out(asked, counts, client_ids, mode, share)) is not None:
+        answer.message_queue_assignments = [MessageQueueAssignment(queue, mode) for queue in mine]
+    return answer.encode()
+
+
+def _share_out(
+    asked: QueryAssignmentRequestBody,
+    counts: Mapping[str, int],
+    client_ids: Sequence[str],
+    mode: MessageRequestMode,
+    share: int,
+) -> Sequence[MessageQueue] | None:
+    if not any(count > 0 for count in counts.values()):
+        return None
+    strategy = STRATEGIES.get(asked.strategy_name)
+    is_broadcast = asked.message_model is MessageModel.BROADCASTING
+    if not is_broadcast and (not client_ids or strategy is None):
+        return None
+    queues = sorted_queues(
+        MessageQueue(asked.topic, broker, queue_id) for broker, count in counts.items() for queue_id in range(count)
+    )
+    if is_broadcast or strategy is None:
+        return queues
+    members = sorted_ids(client_ids)
+    if mode is MessageRequestMode.POP:
+        return shared_for_pop(strategy, asked.client_id, queues, members, share)
+    return strategy(asked.client_id, queues, members)
 
 
 def shared_for_pop(
