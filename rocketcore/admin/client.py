@@ -189,6 +189,7 @@ class Admin:
     set_request_mode = blocking(AsyncAdmin.set_request_mode)
     consumer_connections = blocking(AsyncAdmin.consumer_connections)
     consumer_running_info = blocking(AsyncAdmin.consumer_running_info)
+    queue_owners = blocking(AsyncAdmin.queue_owners)
     group_members = blocking(AsyncAdmin.group_members)
     producers = blocking(AsyncAdmin.producers)
     consume_stats = blocking(AsyncAdmin.consume_stats)

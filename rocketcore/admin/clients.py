@@ -5,8 +5,9 @@ Which consumers are connected is asked for by group, see ``GroupAdmin.group_memb
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.admin.groups import GroupMember, members_of
@@ -15,12 +16,14 @@ from rocketcore.admin.requests import Request
 from rocketcore.codes import RequestCode
 from rocketcore.errors import ConsumerNotOnline, RocketError
 from rocketcore.protocol.headers.consumer import GetConsumerRunningInfoRequestHeader
+from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
+    from rocketcore.message_queue import MessageQueue
     from rocketcore.protocol.bodies.client import ConsumerRunningInfo, ProducerInfo
     from rocketcore.protocol.command import RemotingCommand
 
-__all__ = ["ClientAdmin", "ConnectedProducer"]
+__all__ = ["ClientAdmin", "ConnectedProducer", "QueueOwners"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,14 @@ class ConnectedProducer:
     group: str
     client: GroupMember
     seen_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOwners:
+    """Which members of a group hold each queue, by their ids; ``silent`` are those that do not say."""
+
+    owners: Mapping[MessageQueue, tuple[str, ...]]
+    silent: tuple[str, ...]
 
 
 def _producers_in(answer: RemotingCommand) -> Mapping[str, list[ProducerInfo]]:
@@ -45,6 +56,11 @@ def _running_info_in(answer: RemotingCommand) -> ConsumerRunningInfo:
 
 
 _PRODUCERS: Final = Request(RequestCode.GET_ALL_PRODUCER_INFO, "list of producers", _producers_in)
+
+
+def _running_info(group: str, client_id: str, *, stack: bool = False) -> Request[ConsumerRunningInfo]:
+    header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id, jstack_enable=stack)
+    return Request(RequestCode.GET_CONSUMER_RUNNING_INFO, f"what {client_id!r} does", _running_info_in, header)
 
 
 class ClientAdmin(OffsetAdmin):
@@ -74,10 +90,37 @@ class ClientAdmin(OffsetAdmin):
         if address is None:
             what = f"{client_id!r} of group {group!r} is not connected"
             raise ConsumerNotOnline(ConsumerNotOnline.response_code, what)
-        header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id, jstack_enable=stack)
-        what = f"what {client_id!r} does"
-        request = Request(RequestCode.GET_CONSUMER_RUNNING_INFO, what, _running_info_in, header)
-        return await self._put(request, address, deadline.remaining())
+        return await self._put(_running_info(group, client_id, stack=stack), address, deadline.remaining())
+
+    async def queue_owners(self, group: str, members: Sequence[GroupMember], *, within: float = 1.0) -> QueueOwners:
+        """Return which of these members hold each queue, as they say themselves; one request a member.
+
+        within  seconds after which one that has not answered is silent
+        """
+        deadline = self._deadline()
+        masters = await self._masters(deadline)
+        share = Deadline(min(within, deadline.remaining()), self._clock)
+
+        async def ask(member: GroupMember, address: str) -> ConsumerRunningInfo:
+            return await self._put(_running_info(group, member.client_id), address, share.remaining())
+
+        known = {
+            member.client_id: partial(ask, member, masters[name])
+            for member in members
+            for name in member.brokers[:1]
+            if name in masters
+        }
+        answers = dict(zip(known, await self._at_once(list(known.values())), strict=True))
+        owners: dict[MessageQueue, tuple[str, ...]] = {}
+        for client_id, info in answers.items():
+            if not isinstance(info, RocketError):
+                held = [queue for queue, each in info.mq_table.items() if not each.dropped]
+                for queue in {*held, *info.mq_pop_table}:
+                    owners[queue] = (*owners.get(queue, ()), client_id)
+        silent = tuple(
+            each.client_id for each in members if isinstance(answers.get(each.client_id), (RocketError, type(None)))
+        )
+        return QueueOwners(owners, silent)
 
     async def producers(self, group: str | None = None) -> list[ConnectedProducer]:
         """Return the connected producers of all groups, or of one, each once, sorted by group and id.

@@ -167,6 +167,11 @@ class Visit:
 
     # What is asked
 
+    def requests_left(self) -> int:
+        """Return how many requests to the cluster the page may still make."""
+        counter = asked.get(None)
+        return MOST_REQUESTS - (0 if counter is None else counter[0])
+
     def given(self, name: str, default: str = "") -> str:
         """Return a parameter of the address."""
         return self.request.query_params.get(name, default)

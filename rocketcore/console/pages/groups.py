@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from rocketcore.admin.clients import QueueOwners
+from rocketcore.admin.groups import GroupMember
 from rocketcore.admin.offsets import OffsetMove, OffsetShift, ResetPlan, ResetTarget
 from rocketcore.admin.shapes import group_document, group_row, move_row
 from rocketcore.admin.timestamps import timestamp
@@ -23,6 +26,10 @@ __all__ = ["group", "groups", "reset", "reset_form"]
 TABS: Final = ("queues", "members", "config")
 MOST_MARKED: Final = 4
 """Topics of a group whose queues are asked for what they hold."""
+MOST_OWNERS: Final = 16
+"""Members that are asked which queues they hold."""
+OWNER_SECONDS: Final = 0.4
+"""That they have for an answer; of one that is slower nothing is known."""
 STUCK_SECONDS: Final = 60.0
 """For which the first message waits in a queue that has an owner and moves no further."""
 
@@ -76,9 +83,19 @@ async def group(visit: Visit) -> Page:
         if found.members and row["lag"] and (row["lag_seconds"] or 0) >= STUCK_SECONDS
     ]  # fmt: skip
     marks, overtaken = await _marks(visit, document["queues"]) if tab == "queues" else ({}, [])
-    data |= {"marks": marks, "overtaken": overtaken}
+    owners = await _owners(visit, name, found.members) if tab == "queues" else None
+    data |= {"marks": marks, "overtaken": overtaken, "owners": owners}
     data["map"] = lag_map(document["queues"])
-    return Page("group.html", name, data, document)
+    return Page("group.html", name, data, document if owners is None else {**document, **owners})
+
+
+async def _owners(visit: Visit, name: str, members: Sequence[GroupMember]) -> dict[str, Any]:
+    """Return the ids of the members that hold each queue, by topic/broker/id, and how many members said so."""
+    # One request is for where the brokers are.
+    asked = members[: max(0, min(MOST_OWNERS, visit.requests_left() - 1))]
+    found = await visit.admin.queue_owners(name, asked, within=OWNER_SECONDS) if asked else QueueOwners({}, ())
+    owners = {f"{queue.topic}/{queue.broker}/{queue.queue_id}": ids for queue, ids in sorted(found.owners.items())}
+    return {"owners": owners, "members_asked": len(asked) - len(found.silent)}
 
 
 async def _marks(visit: Visit, rows: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

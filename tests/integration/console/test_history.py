@@ -103,6 +103,12 @@ def test_a_consumers_page_has_what_it_owns_and_what_its_threads_do(browser: Brow
     assert {row["topic"] for row in found["queues"]} >= {consumed.message.queue.topic}
     assert found["properties"]["PROP_CONSUME_TYPE"]
     assert found["stack"] is None
+    by_group = browser.api(f"/group?name={consumed.group}")
+    queue = consumed.message.queue
+    assert by_group["owners"][f"{queue.topic}/{queue.broker}/{queue.queue_id}"] == [consumed.client_id]
+    assert by_group["members_asked"] == 1
+    shown = browser.get(f"/group?name={consumed.group}").text
+    assert shown.count(f"/client?group={consumed.group}&amp;id=") == len(by_group["queues"])
     page = browser.get(f"{address}&stack=1").text
     assert "TID:" in page
     assert browser.get(f"/client?group={consumed.group}&id=nobody").status_code == 409
