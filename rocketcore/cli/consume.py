@@ -72,7 +72,9 @@ def consume(
     settings = current()
     show = _printer(line_format)
     arguments = _program(program)
-    require_topics(topics)
+    end = None if timeout is None else time.monotonic() + timeout
+    require_topics(topics, settings.shorter(timeout))
+    left = None if end is None else max(0.0, end - time.monotonic())
     consumed = failed = 0
     enough = False  # for whoever reads stdout
     missing = Missing({})
@@ -80,8 +82,8 @@ def consume(
         PushConsumer(
             settings.namesrv, group=group, start_from=start_from, tls=settings.tls, **settings.credentials
         ) as consumer,
-        _Ending(consumer, timeout) as ending,
-        Watch.of(topics, settings) as watch,
+        _Ending(consumer, left) as ending,
+        Watch.of(topics, settings, left) as watch,
     ):
         consumer.gaps.tell(missing.note)
         for topic in topics:

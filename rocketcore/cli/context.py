@@ -11,7 +11,7 @@ import click
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.contexts import CONTEXT_VARIABLE, ContextFile, config_path
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
-from rocketcore.cli.options import DEFAULT_NAMESRV, DEFAULT_TIMEOUT, NAMESRV_VARIABLES, command, current
+from rocketcore.cli.options import DEFAULT_NAMESRV, NAMESRV_VARIABLES, command, current
 from rocketcore.cli.render import progress, show_object, show_rows
 from rocketcore.printable import printable
 
@@ -178,4 +178,4 @@ def _effective() -> Iterator[tuple[str, str | bool | None, str]]:
         variable, file = context.get("secret_key_env"), context.get("secret_key_file")
         said = f"in variable {variable}" if variable else f"in file {file}" if file else None
         yield "secret_key", said, f"context {name}" if said else "default"
-    yield "timeout", str(settings.timeout), "default" if settings.timeout == DEFAULT_TIMEOUT else "option"
+    yield "timeout", str(settings.timeout), "default" if settings.timeout_option is None else "option"

@@ -128,7 +128,7 @@ def fill(
 def _fill_columns(
     file: ArrowFile | ParquetFile, state: ExportState, client: LoopClient, batch_bytes: int
 ) -> Iterator[int]:
-    from rocketcore.cli.cluster_client import PATIENCE
+    from rocketcore.cli.cluster_client import patience
     from rocketcore.client.arrow_ranges import QueueRange
     from rocketcore.client.arrow_reader import RangeReader, ReadSettings
 
@@ -140,7 +140,7 @@ def _fill_columns(
         fail_on_data_loss=False,  # what is gone is counted, and the rest is wanted
         batch_bytes=batch_bytes,
         timeout=timeout,
-        fetch_timeout=max(timeout, PATIENCE),
+        fetch_timeout=patience(),
     )
     schema = file_schema(state)
 
@@ -162,7 +162,7 @@ def _fill_columns(
 
 def _fill_lines(file: JsonlFile, state: ExportState, settings: Settings, part_bytes: int) -> Iterator[int]:
     from rocketcore import PullConsumer
-    from rocketcore.cli.cluster_client import PATIENCE
+    from rocketcore.cli.cluster_client import patience
 
     topic = state.asked["topic"]
     left = {each.queue(topic): each for each in state.stretches if each.next < each.end}
@@ -176,7 +176,7 @@ def _fill_lines(file: JsonlFile, state: ExportState, settings: Settings, part_by
         consumer.assign(list(left), tag=state.asked["tag"])
         for queue, stretch in left.items():
             consumer.seek(queue, stretch.next)
-        moved_at = time.monotonic()
+        longest, moved_at = patience(), time.monotonic()
         while left:
             count = 0
             for message in consumer.poll(POLL_SECONDS):
@@ -203,7 +203,7 @@ def _fill_lines(file: JsonlFile, state: ExportState, settings: Settings, part_by
                 if position == stretch.end:
                     del left[queue]
             yield count  # also 0: what is pending does not wait for more
-            if left and time.monotonic() - moved_at > PATIENCE:
+            if left and time.monotonic() - moved_at > longest:
                 where = ", ".join(f"{queue}@{stretch.next}" for queue, stretch in left.items())
-                raise CommandFailed("UNREADABLE", f"nothing came for {PATIENCE:g} s from {where}",
+                raise CommandFailed("UNREADABLE", f"nothing came for {longest:g} s from {where}",
                                     "the log of its broker says why", exit_code=EXIT_PARTLY)  # fmt: skip

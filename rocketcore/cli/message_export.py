@@ -187,10 +187,10 @@ def _plan(client: LoopClient, topic: str, bounds: Callable[..., Any], wanted: li
 
 
 def _retries(client: LoopClient) -> Retries:
-    from rocketcore.cli.cluster_client import PATIENCE
+    from rocketcore.cli.cluster_client import patience
     from rocketcore.client.attempts import Retries
 
-    return Retries(max(PATIENCE, client.config.timeout), client.instance.clock)
+    return Retries(patience(), client.instance.clock)
 
 
 async def _held(client: LoopClient, topic: str, retries: Retries) -> dict[MessageQueue, QueueRange]:

@@ -385,17 +385,17 @@ class _Import:
             raise _not_noted(self._record.path, error, "make room there, or let it be written to") from error
 
     def _sends(self, client: LoopClient, group: str) -> _Sends:
-        from rocketcore.cli.cluster_client import PATIENCE
+        from rocketcore.cli.cluster_client import patience
         from rocketcore.client.arrow_delivery import body_sender
 
         timeout = client.config.timeout
         sender = body_sender(client.instance, group, timeout)
-        write_id, patience = int(self._state.write_id, 16), max(timeout, PATIENCE)
+        write_id = int(self._state.write_id, 16)
         if self._form == "jsonl":
             from rocketcore.cli.line_sender import LineSender
 
             return LineSender(
-                sender, self._topic, write_id, self._state.rows, timeout=timeout, delivery_timeout=patience
+                sender, self._topic, write_id, self._state.rows, timeout=timeout, delivery_timeout=patience()
             )
         from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings
 
@@ -406,7 +406,7 @@ class _Import:
             ordered=True,
             create_topics=False,
             timeout=timeout,
-            delivery_timeout=patience,
+            delivery_timeout=patience(),
         )
         sends = RecordBatchSender(sender, settings)
         sends.summary.rows = self._state.rows  # ids, and rows in errors, are counted from here

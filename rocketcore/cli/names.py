@@ -18,7 +18,7 @@ def names_of(kind: str, settings: Settings) -> list[str]:
     """Return the first names of a kind, ``topic`` or ``group``; none where nobody answers in time."""
     from rocketcore.cli.connection import open_admin
 
-    settings.timeout = min(settings.timeout, PATIENCE)
+    settings.timeout_option = min(settings.timeout, PATIENCE)
     try:
         with open_admin(1 if kind == "group" else 2, settings) as admin:
             if kind == "group":

@@ -132,7 +132,10 @@ def clone(source: str, group: str, topic: str, yes: bool, dry_run: bool) -> None
     _move(group, topic, OffsetsOf(source), (), yes=yes, dry_run=dry_run)
 
 
-@command(help="Show which offset each queue of a topic had at a time: that of the first message stored then or later.")
+@command(
+    help="Show which offset each queue of a topic had at a time: that of the first message stored then or later.",
+    context_settings={"ignore_unknown_options": True},  # -1h is a time
+)
 @click.argument("topic")
 @click.argument("time", type=TIME)
 def locate(topic: str, time: int) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
@@ -88,7 +88,7 @@ class Settings:
     namesrv_option: str | None = None
     context_option: str | None = None
     output: str = "table"
-    timeout: float = DEFAULT_TIMEOUT
+    timeout_option: float | None = None
     tls_option: bool = False
     tls_ca: Path | None = None
     tls_cert: Path | None = None
@@ -100,6 +100,15 @@ class Settings:
     log_format: str = "text"
     log_file: Path | None = None
     command: str = "rocket"
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for all that a command asks of servers together."""
+        return DEFAULT_TIMEOUT if self.timeout_option is None else self.timeout_option
+
+    def shorter(self, seconds: float | None) -> Settings:
+        """Return the same with a time-out of at most so many seconds; None: the same."""
+        return self if seconds is None else replace(self, timeout_option=max(0.001, min(self.timeout, seconds)))
 
     @property
     def namesrv(self) -> str:
@@ -250,7 +259,7 @@ def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if parameter.name == "namesrv" and not value.isprintable():
         raise click.BadParameter(f"{value!r} is no address", ctx, parameter)
     settings = ctx.find_root().ensure_object(Settings)
-    named = parameter.name in ("namesrv", "context", "tls")
+    named = parameter.name in ("namesrv", "context", "timeout", "tls")
     setattr(settings, f"{parameter.name}_option" if named else parameter.name, value)
 
 

@@ -21,12 +21,12 @@ PROBE_SECONDS: Final = 2.0
 """Between two probes of a cluster from which nothing comes."""
 
 
-def require_topics(topics: Sequence[str]) -> None:
+def require_topics(topics: Sequence[str], settings: Settings) -> None:
     """Find the route of each topic; raises TopicNotExist, or the error of name servers that do not answer.
 
     A consumer waits for whatever is missing; who has typed the names wants to know that it is.
     """
-    with open_admin(len(topics)) as admin:
+    with open_admin(len(topics), settings) as admin:
         for topic in topics:
             admin.topic_route(topic)
 
@@ -34,27 +34,36 @@ def require_topics(topics: Sequence[str]) -> None:
 class Watch(AbstractContextManager["Watch"]):
     """Asks the brokers of the topics while no message comes; says on stderr when they go away and when they are back.
 
-    ask  one probe; raises RocketError where a server does not answer
+    ask    one probe; raises RocketError where a server does not answer
+    pause  seconds before each
     """
 
-    def __init__(self, ask: Callable[[], object], settings: Settings) -> None:
+    def __init__(self, ask: Callable[[], object], settings: Settings, pause: float = PROBE_SECONDS) -> None:
         self._ask = ask
         self._settings = settings
+        self._pause = pause
         self._ended = threading.Event()
         self._heard = False
         self._trouble: RocketError | None = None
         self._thread = threading.Thread(target=self._run, name="rocket-watch", daemon=True)
 
     @classmethod
-    def of(cls, topics: Sequence[str], settings: Settings) -> Watch:
-        """Watch the servers of these topics."""
+    def of(cls, topics: Sequence[str], settings: Settings, within: float | None = None) -> Watch:
+        """Watch the servers of these topics.
+
+        within  seconds that the command has, if it ends by itself: at their end a probe has shown who answers
+        """
+        pause = PROBE_SECONDS
+        if within is not None and within < pause + settings.timeout:
+            pause = min(pause, within / 4)
+            settings = settings.shorter(within * 0.7 - pause)
 
         def ask() -> None:
             with open_admin(len(topics), settings) as admin:
                 for topic in topics:
                     admin.topic_stats(topic)
 
-        return cls(ask, settings)
+        return cls(ask, settings, pause)
 
     def __enter__(self) -> Watch:
         self._thread.start()
@@ -73,7 +82,7 @@ class Watch(AbstractContextManager["Watch"]):
         return None if self._heard else self._trouble
 
     def _run(self) -> None:
-        while not self._ended.wait(PROBE_SECONDS):
+        while not self._ended.wait(self._pause):
             if self._heard:
                 self._heard = False
                 self._found(None)

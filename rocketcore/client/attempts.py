@@ -111,7 +111,7 @@ class Attempts:
         elif isinstance(failure, TransportError):
             why = str(failure).rpartition(f" at {address}: ")[2]
             if isinstance(failure, RequestTimeout):
-                why = f"no answer within {timeout:g} s"
+                why = f"no answer within {round(timeout, 3):g} s"
             error = type(failure)(f"send to topic {self._topic!r}: {tries}: {broker} ({address}) {why}")
         if error is not failure:
             error.__cause__ = failure

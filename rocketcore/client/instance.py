@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HEARTBEAT_TIMEOUT = 3.0
+LEAVE_TIMEOUT = 0.5
+"""For all brokers together: what was sent they do without our waiting, and a closed connection says the same."""
 SILENT_BROKER_SECONDS = 10.0
 """How long a broker that did not answer a heartbeat is not sent one; the next heartbeat to all asks it all the same."""
 PROBE_TIMEOUT = 0.5
@@ -365,13 +367,15 @@ class ClientInstance:
         consumer_group = self._consumer.group if self._consumer is not None else None
         if self._producer_group is None and consumer_group is None:
             return
-        for address in self.routes.addresses(masters_only=consumer_group is None):
+        deadline = Deadline(LEAVE_TIMEOUT, self.clock)
+        addresses = self.routes.addresses(masters_only=consumer_group is None)
+        for number, address in enumerate(addresses):
             try:
                 await api.unregister_client(
                     self.remoting,
                     address,
                     self.client_id,
-                    HEARTBEAT_TIMEOUT,
+                    deadline.remaining() / (len(addresses) - number),
                     producer_group=self._producer_group,
                     consumer_group=consumer_group,
                 )

@@ -117,12 +117,14 @@ class _Workings:
     def _end(self) -> None:
         self.logic.refuse()
         with contextlib.ExitStack() as ends:
+            if self.started:
+                self._housekeeping.stop(0.0)  # what it waits for ends with the connections
+                ends.callback(self._housekeeping.stop)
             ends.callback(self._remoting.close)
             if self._checks is not None:
                 self._checks.stop()
             ends.callback(self.logic._end_traces)
             if self.started:
-                self._housekeeping.stop()
                 run_sync(self.logic.instance.unregister())
 
 

@@ -36,7 +36,7 @@ def socket_address(name: Any) -> str:
 
 def no_answer(code: int, address: str, timeout: float) -> RequestTimeout:
     """Return the error of a request whose deadline has come."""
-    return RequestTimeout(f"{request_name(code)} at {address}: no answer within {timeout:g} s")
+    return RequestTimeout(f"{request_name(code)} at {address}: no answer within {round(timeout, 3):g} s")
 
 
 def not_sent(code: int, address: str, timeout: float, why: str) -> RequestTimeout:
