@@ -319,7 +319,8 @@ def test_what_is_live_counts_from_the_next_request_on(tmp_path: Path) -> None:
         assert await change("transactionTimeOut=x") == ResponseCode.INVALID_PARAMETER
         header = RecallMessageRequestHeader(topic="T", recall_handle="?")
         forbidden = await client.ask(RequestCode.RECALL_MESSAGE, header)
-        assert (forbidden.code, forbidden.remark) == (16, "recall failed, operation is forbidden")
+        remark = "recall failed, operation is forbidden: recallMessageEnable is false"
+        assert (forbidden.code, forbidden.remark) == (16, remark)
         assert await change("recallMessageEnable=true") == 0
         assert (await client.ask(RequestCode.RECALL_MESSAGE, header)).code != 16
 

@@ -83,6 +83,7 @@ class ClientProcessor:
         if header.producer_group is not None:
             self._context.producers.unregister(channel, header.client_id, header.producer_group)
         if header.consumer_group is not None:
+            self._context.groups.find(header.consumer_group)  # as Apache's, which ask whether its members hear of it
             self._context.consumers.unregister(channel, header.client_id, header.consumer_group)
         return RemotingCommand.response(request)
 

@@ -67,7 +67,9 @@ class RecallProcessor:
         context = self._context
         config, now = context.config, context.clock.time_millis()
         if not config.recall_message_enable:
-            raise BrokerError.of(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+            raise BrokerError.of(
+                ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden: recallMessageEnable is false"
+            )
         writable = context.is_writable or config.allow_recall_when_broker_not_writeable
         if now < config.start_accept_send_request_time_stamp or not writable:
             raise BrokerError.of(ResponseCode.SERVICE_NOT_AVAILABLE, _UNAVAILABLE)

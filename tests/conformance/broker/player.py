@@ -51,6 +51,7 @@ class Player(Seen):
         self._finished: dict[int, int] = {}
         self._handles: dict[tuple[int, int], tuple[str, str, str, str]] = {}
         self._settled: set[tuple[int, int]] = set()
+        """(group, number) of what was acknowledged: of it Apache's say that it stays invisible, and ours do not."""
         self._late: dict[int, int] = {}
         self._deleted: set[int] = set()
         self._ordered: set[tuple[int, int]] = set()
@@ -482,6 +483,7 @@ class Player(Seen):
             )  # fmt: skip
             number = int(record.body[1:].split()[0])
             self._handles[group, number] = (self._topic(topic), str(queue), str(record.queue_offset), handle)
+            self._settled.discard((group, number))
         if answer.code in (0, 210) and not order:
             least = most = self._control.max_offset(place["topic"], queue)  # also where it comes from behind the end
             if answer.records:
@@ -497,6 +499,7 @@ class Player(Seen):
         if (group, number) not in self._handles:
             return None
         topic, queue, offset, handle = self._handles[group, number]
+        self._settled.add((group, number))
         if not many:
             fields = {
                 "consumerGroup": self._group(group),
@@ -515,7 +518,7 @@ class Player(Seen):
         return self._seen(self._control.ask(200151, body=json.dumps({"brokerName": name, "acks": [ack]}).encode()))
 
     def _invisible(self, number: int, group: int) -> Any:
-        if (group, number) not in self._handles:
+        if (group, number) not in self._handles or (group, number) in self._settled:
             return None
         topic, queue, offset, handle = self._handles[group, number]
         answer = self._control.ask(

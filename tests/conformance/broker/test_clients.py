@@ -75,6 +75,16 @@ def test_a_member_whose_connection_ends_leaves(broker: Connection, connect: Call
     broker.eventually(lambda: members(broker, group) == ["c1"])
 
 
+@pytest.mark.parametrize("is_member", [True, False])
+def test_who_leaves_a_deleted_group_makes_it_again(broker: Connection, *, is_member: bool) -> None:
+    group = broker.group()
+    if is_member:
+        broker.heartbeat("c1", consumer(group, broker.topic()))
+    assert broker.ask(207, {"groupName": group, "cleanOffset": "true"}).code == 0
+    assert broker.ask(35, {"clientID": "c1", "consumerGroup": group}).code == 0
+    assert group in broker.ask(201).json["subscriptionGroupTable"]
+
+
 def test_a_member_gives_up_a_topic(broker: Connection) -> None:
     one, two, group = broker.topic(), broker.topic(), broker.group()
     broker.heartbeat("c1", consumer(group, one, two))
