@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketcore.broker.config import BrokerConfig
+from rocketcore.broker.slices import Slices
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
 from rocketcore.broker.state.consumer_filter import ConsumerFilters
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
@@ -57,6 +59,10 @@ class BrokerContext:
     started_millis: int
     slow: SlowRequests = field(default_factory=SlowRequests)
     rng: random.Random = field(default_factory=random.Random)
+    slices: Slices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.slices = Slices(self.clock)
 
     @property
     def is_readable(self) -> bool:
@@ -65,6 +71,12 @@ class BrokerContext:
     @property
     def is_writable(self) -> bool:
         return bool(self.config.broker_permission & _WRITE)
+
+    async def places(self) -> AsyncIterator[tuple[str, str]]:
+        """Return topic and group of every pair that has offsets, in slices: there may be a million."""
+        for place in self.offsets.places():
+            yield place
+            await self.slices.step()
 
     def ensure_retry_topic(self, group: SubscriptionGroupConfig, *, order: bool = False) -> TopicConfig:
         """Return the topic of a group's failed messages; create it where it is missing."""

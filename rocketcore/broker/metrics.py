@@ -16,6 +16,7 @@ from typing import Final
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.runtime_info import earliest_time
+from rocketcore.broker.slices import Slices
 from rocketcore.broker.state.client_table import ClientChannel
 from rocketcore.broker.state.pop_state import PopState
 from rocketcore.broker.stats import (
@@ -39,8 +40,6 @@ MOST_SAMPLES: Final = 50_000
 """Of topics and groups in one scrape; how many more there would be is a metric of its own."""
 READ_SECONDS: Final = 5.0
 """For the store times that latencies are made of; what is not read by then is left out."""
-_SLICE_SECONDS: Final = 0.0005
-_SLICE_STEPS: Final = 100
 _SAMPLES_A_STEP: Final = 16
 """Of counters, which take less than a microsecond each."""
 
@@ -55,28 +54,11 @@ _GROUP_COUNTERS: Final = {
 }
 
 
-class _Slices:
-    """Lets the loop serve others after each slice of work."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._monotonic = clock.monotonic
-        self._began = clock.monotonic()
-        self._steps = 0
-
-    async def step(self) -> None:
-        """Called between two small pieces of work."""
-        self._steps += 1
-        if self._steps >= _SLICE_STEPS or self._monotonic() - self._began >= _SLICE_SECONDS:
-            self._steps = 0
-            await asyncio.sleep(0)
-            self._began = self._monotonic()
-
-
 class _Sheet:
     """The families of one scrape."""
 
-    def __init__(self, clock: Clock, node: str) -> None:
-        self.slices = _Slices(clock)
+    def __init__(self, clock: Clock, slices: Slices, node: str) -> None:
+        self.slices = slices
         self.node = node
         self.left_out = 0
         self.reads_end = clock.monotonic() + READ_SECONDS
@@ -139,7 +121,7 @@ class BrokerMetrics:
         config = self._context.config
         node = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
         async with self._scraping:
-            sheet = _Sheet(self._context.clock, label_text(node))
+            sheet = _Sheet(self._context.clock, self._context.slices, label_text(node))
             self._add_broker(sheet)
             await self._add_store(sheet)
             await self._add_clients(sheet)
@@ -235,8 +217,7 @@ class BrokerMetrics:
     async def _add_lags(self, sheet: _Sheet) -> None:
         """Where each group is in each topic that it has offsets in."""
         context = self._context
-        for topic, group in context.offsets.places():
-            await sheet.slices.step()
+        async for topic, group in context.places():
             config = context.topics.find(topic)
             if config is None or not sheet.has_room(4):
                 continue
@@ -295,7 +276,7 @@ class BrokerMetrics:
             return -1
 
 
-async def _count_clients(counts: Counter[str], clients: Iterable[ClientChannel], lead: str, slices: _Slices) -> None:
+async def _count_clients(counts: Counter[str], clients: Iterable[ClientChannel], lead: str, slices: Slices) -> None:
     for client in list(clients):
         language = "" if client.language is None else client.language.name.lower()
         try:

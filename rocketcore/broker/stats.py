@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -326,13 +326,15 @@ class BrokerStats:
         self._totals.get_messages += messages
         self._totals.get_bytes += size
 
-    def forget_topic(self, topic: str) -> None:
-        """Drop the counters of a topic that was deleted."""
+    def forget_topics(self, topics: Collection[str]) -> None:
+        """Drop the counters of topics that were deleted."""
+        gone = frozenset(topics)
         self._settle()
-        self._items.forget(lambda name, key: not name.startswith("BROKER_") and _topic_of(name, key) == topic)
-        self._queue_items.forget(lambda name, key: _topic_of(name, key) == topic)
-        self._puts.pop(topic, None)
-        for place in [place for place in self._gets if place[1] == topic]:
+        self._items.forget(lambda name, key: not name.startswith("BROKER_") and _topic_of(name, key) in gone)
+        self._queue_items.forget(lambda name, key: _topic_of(name, key) in gone)
+        for topic in gone:
+            self._puts.pop(topic, None)
+        for place in [place for place in self._gets if place[1] in gone]:
             del self._gets[place]
 
     def forget_group(self, group: str) -> None:

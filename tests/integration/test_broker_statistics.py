@@ -7,7 +7,10 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from rocketcore._fast.properties import java_hash
+from rocketcore.broker.processors import statistics
 from rocketcore.broker.record import RecordReader
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.message import MessageQueue
@@ -17,6 +20,7 @@ from rocketcore.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketcore.protocol.bodies.stats import (
     BrokerStatsData,
     BrokerStatsItem,
+    ConsumeStats,
     ConsumeStatsList,
     QueryConsumeQueueResponseBody,
     QueryConsumeTimeSpanBody,
@@ -28,6 +32,8 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import (
     DeleteTopicRequestHeader,
     GetConsumeStatsInBrokerHeader,
+    GetConsumeStatsRequestHeader,
+    GetTopicStatsInfoRequestHeader,
     QueryConsumeQueueRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
     QueryCorrectionOffsetHeader,
@@ -35,7 +41,7 @@ from rocketcore.protocol.headers.admin import (
     UpdateGroupForbiddenRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from rocketcore.protocol.headers.consumer import UpdateConsumerOffsetRequestHeader
+from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from tests.integration.broker_client import BrokerClient, running_broker
 from tests.integration.pop_client import GROUP, ack, hide, pop
@@ -64,6 +70,52 @@ async def stats(client: BrokerClient, name: str, key: str) -> BrokerStatsItem:
     assert found.stats_minute == found.stats_hour == found.stats_day
     assert found.stats_minute is not None
     return found.stats_minute
+
+
+def test_long_lists_of_queues_are_made_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        await commit(client, 1)
+        context, asked = client.broker._context, 0
+        context.topics.ensure("Wide", 300)
+        max_offset = context.store.max_offset
+
+        def counted(topic: str, queue_id: int) -> int:
+            nonlocal asked
+            asked += 1
+            return max_offset(topic, queue_id)
+
+        monkeypatch.setattr(context.store, "max_offset", counted)
+        header = GetConsumeStatsRequestHeader(consumer_group="readers", topic_list="Wide;" * 10_000)
+        answer = await client.ask(RequestCode.GET_CONSUME_STATS, header)
+        assert len(ConsumeStats.decode(answer.body).offset_table) == asked == 300
+        steps = 0
+
+        async def step() -> None:
+            nonlocal steps
+            steps += 1
+
+        monkeypatch.setattr(context.slices, "step", step)
+        to_end = ResetOffsetRequestHeader(topic="Wide", group="readers", timestamp=-1, force=True)
+        for code, question in (
+            (RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader(consumer_group="readers", topic="Wide")),
+            (RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequestHeader(topic="Wide")),
+            (RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequestHeader(topic="Wide", group="readers")),
+            (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, to_end),
+            (RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerHeader(order=False)),
+        ):
+            steps = 0
+            answer = await client.ask(code, question)
+            assert answer.code == 0, answer.remark
+            assert steps >= 300, code
+        monkeypatch.setattr(statistics, "_MOST_ROWS", 299)
+        answer = await client.ask(RequestCode.GET_CONSUME_STATS, header)
+        assert (answer.code, answer.remark) == (
+            1,
+            "the answer would have more than 299 queues: ask for some of its topics",
+        )
+
+    play(tmp_path, scenario)
 
 
 def test_counters_of_a_broker(tmp_path: Path) -> None:

@@ -185,9 +185,8 @@ class AdminProcessor:
         topics = [topic, *(name for name in again if context.topics.find(name) is not None)]
         noted = [context.store.delete_topic(name) for name in topics]
         context.topics.delete(topics)
-        for name in topics:
-            context.offsets.remove_topic(name)
-            context.stats.forget_topic(name)
+        context.offsets.remove_topics(topics)
+        context.stats.forget_topics(topics)
         context.writer.save(context.offsets.file, context.offsets.encode)
         logger.info("topic deleted by=%s topic=%s", channel.remote_address, topic)
         # With only one of the three on disk a crash would bring back the messages, or old offsets for new messages.
@@ -210,18 +209,20 @@ class AdminProcessor:
         names = sorted(self._context.topics.system_topics | SYSTEM_TOPICS)
         return RemotingCommand.response(request, body=TopicList(names).encode())
 
-    def groups_of_topic(
+    async def groups_of_topic(
         self, channel: Channel, request: RemotingCommand, header: QueryTopicConsumeByWhoRequestHeader
     ) -> RemotingCommand:
         topic = header.topic
-        groups = {*self._context.consumers.groups_of(topic), *self._context.offsets.groups_of(topic)}
+        groups = {group async for name, group in self._context.places() if name == topic}
+        groups.update(self._context.consumers.groups_of(topic))
         return RemotingCommand.response(request, body=GroupList(sorted(groups)).encode())
 
-    def topics_of_group(
+    async def topics_of_group(
         self, channel: Channel, request: RemotingCommand, header: QueryTopicsByConsumerRequestHeader
     ) -> RemotingCommand:
         group = header.group
-        topics = TopicList(sorted(self._context.offsets.topics_of(group)), broker_addr=self._context.address)
+        found = [topic async for topic, owner in self._context.places() if owner == group]
+        topics = TopicList(sorted(found), broker_addr=self._context.address)
         return RemotingCommand.response(request, body=topics.encode())
 
     # Groups

@@ -146,14 +146,19 @@ class ConsumerProcessor:
         found = await store.reads.read(channel, store.earliest_time, header.topic, header.queue_id)
         return RemotingCommand.response(request, header=GetEarliestMsgStoretimeResponseHeader(timestamp=found))
 
-    def clone_offsets(
+    async def clone_offsets(
         self, channel: Channel, request: RemotingCommand, header: CloneGroupOffsetRequestHeader
     ) -> RemotingCommand:
         offsets = self._context.offsets
         if not is_legal_group(header.dest_group):
             raise BrokerError.of(ResponseCode.INVALID_PARAMETER, f"no group can be called {header.dest_group!r}")
         connected = None if header.offline else self._context.consumers.find(header.src_group)
-        for topic in [header.topic] if header.topic else sorted(offsets.topics_of(header.src_group)):
+        topics = (
+            [header.topic]
+            if header.topic
+            else [topic async for topic, group in self._context.places() if group == header.src_group]
+        )
+        for topic in sorted(topics):
             # What a group that is connected does not subscribe to any more is none of its offsets.
             if connected is None or not connected.subscriptions or topic in connected.subscriptions:
                 offsets.clone(header.src_group, header.dest_group, topic)

@@ -53,9 +53,13 @@ class ResetProcessor:
         if not context.groups.exists(header.group):
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
         queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
-        targets = {queue_id: await self._reset_target(channel, header, queue_id) for queue_id in queue_ids}
+        targets = {}
+        for queue_id in queue_ids:
+            targets[queue_id] = await self._reset_target(channel, header, queue_id)
+            await context.slices.step()
         for queue_id, target in targets.items():
             context.offsets.reset(header.group, header.topic, queue_id, target)
+            await context.slices.step()
         self._on_reset(header.topic, header.group, targets)
         body = ResetOffsetBody(
             offset_table={
@@ -98,6 +102,7 @@ class ResetProcessor:
             target = max(0, await self._by_time(channel, header, queue_id))
             queue = MessageQueue(header.topic, context.config.broker_name, queue_id)
             table[queue] = target if header.force else min(target, consumed)
+            await context.slices.step()
         group = context.consumers.find(header.group)
         if group is None:
             raise BrokerError.of(

@@ -13,6 +13,7 @@ from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
 from rocketcore.message_queue import MessageQueue
+from rocketcore.protocol.bodies.base import Body
 from rocketcore.protocol.bodies.client import ProducerInfo, ProducerTableInfo
 from rocketcore.protocol.bodies.stats import (
     ConsumeQueueData,
@@ -43,6 +44,9 @@ from rocketcore.transport.routes import Right, Route
 
 _MOST_UNITS: Final = 10_000
 """Units of a queue in one answer."""
+_MOST_ROWS: Final = 100_000
+"""Queues in one answer: some 12 MiB of the 16 that a frame may have."""
+_ROWS_AT_ONCE: Final = 256
 _NEVER: Final = (1 << 63) - 1
 
 
@@ -53,14 +57,14 @@ class StatisticsProcessor:
         self._context = context
 
     def routes(self) -> Iterable[Route]:
-        code, get = RequestCode, Right.GET
+        code, get, few = RequestCode, Right.GET, self._context.slices.one_of_few
         return (
-            Route(code.GET_TOPIC_STATS_INFO, self.topic_stats, GetTopicStatsInfoRequestHeader, get),
-            Route(code.GET_CONSUME_STATS, self.consume_stats, GetConsumeStatsRequestHeader, get),
-            Route(code.QUERY_CONSUME_TIME_SPAN, self.time_span, QueryConsumeTimeSpanRequestHeader, get),
+            Route(code.GET_TOPIC_STATS_INFO, few(self.topic_stats), GetTopicStatsInfoRequestHeader, get),
+            Route(code.GET_CONSUME_STATS, few(self.consume_stats), GetConsumeStatsRequestHeader, get),
+            Route(code.QUERY_CONSUME_TIME_SPAN, few(self.time_span), QueryConsumeTimeSpanRequestHeader, get),
             Route(code.QUERY_CORRECTION_OFFSET, self.correction_offsets, QueryCorrectionOffsetHeader, get),
             Route(code.VIEW_BROKER_STATS_DATA, self.stats_data, ViewBrokerStatsDataRequestHeader, get),
-            Route(code.GET_BROKER_CONSUME_STATS, self.all_consume_stats, GetConsumeStatsInBrokerHeader, get),
+            Route(code.GET_BROKER_CONSUME_STATS, few(self.all_consume_stats), GetConsumeStatsInBrokerHeader, get),
             Route(code.QUERY_CONSUME_QUEUE, self.queue_units, QueryConsumeQueueRequestHeader, get),
             Route(code.GET_ALL_PRODUCER_INFO, self.all_producers, None, get),
             Route(
@@ -81,9 +85,9 @@ class StatisticsProcessor:
             low, high = context.store.min_offset(name, queue_id), context.store.max_offset(name, queue_id)
             newest = await self._store_time(channel, name, queue_id, high - 1) if high > low else 0
             table[self._queue(name, queue_id)] = TopicOffset(low, high, max(newest, 0))
-        return RemotingCommand.response(
-            request, body=TopicStatsTable(table, context.stats.topic_put_rate(name)).encode()
-        )
+            await context.slices.step()
+        body = await self._encoded(TopicStatsTable(table, context.stats.topic_put_rate(name)), len(table))
+        return RemotingCommand.response(request, body=body)
 
     async def consume_stats(
         self, channel: Channel, request: RemotingCommand, header: GetConsumeStatsRequestHeader
@@ -91,29 +95,42 @@ class StatisticsProcessor:
         """Where a group is in every queue of the topics asked for, or of all it has offsets in."""
         context = self._context
         stats = ConsumeStats()
-        for name in self._consumed_topics(header):
+        for name in await self._consumed_topics(header):
             topic = context.topics.find(name)
             if topic is None:
                 continue
             for queue_id in range(topic.read_queue_nums):
                 progress = await self._progress(channel, header.consumer_group, name, queue_id)
                 stats.offset_table[self._queue(name, queue_id)] = progress
+                await context.slices.step()
             stats.consume_tps += context.stats.group_get_rate(header.consumer_group, name)
-        return RemotingCommand.response(request, body=stats.encode())
+            _check_rows(len(stats.offset_table), "ask for some of its topics")
+        return RemotingCommand.response(request, body=await self._encoded(stats, len(stats.offset_table)))
 
     async def _store_time(self, channel: Channel, topic: str, queue_id: int, queue_offset: int) -> int:
         store = self._context.store
         return await store.reads.read(channel, store.store_time, topic, queue_id, queue_offset)
 
-    def _consumed_topics(self, header: GetConsumeStatsRequestHeader) -> Iterable[str]:
-        asked = [name for name in (header.topic_list or "").split(";") if name]
+    async def _consumed_topics(self, header: GetConsumeStatsRequestHeader) -> Iterable[str]:
+        asked = dict.fromkeys(name for name in (header.topic_list or "").split(";") if name)
         if asked:
             return asked
-        names = [header.topic] if header.topic else sorted(self._context.offsets.topics_of(header.consumer_group))
+        group = header.consumer_group
+        names = [header.topic] if header.topic else (await self._topics_by_group(group)).get(group, ())
         connected = self._context.consumers.find(header.consumer_group)
         if connected is None or not connected.subscriptions:
             return names
         return [name for name in names if name in connected.subscriptions]
+
+    async def _topics_by_group(self, *wanted: str) -> dict[str, list[str]]:
+        """The topics that groups have offsets in, in order: of the groups named, or of all."""
+        found: dict[str, list[str]] = {}
+        async for topic, group in self._context.places():
+            if not wanted or group in wanted:
+                found.setdefault(group, []).append(topic)
+        for topics in found.values():
+            topics.sort()
+        return found
 
     async def _progress(self, channel: Channel, group: str, topic: str, queue_id: int) -> OffsetWrapper:
         context = self._context
@@ -143,10 +160,12 @@ class StatisticsProcessor:
         """Where every group is in every topic that it has offsets in."""
         context = self._context
         answer = ConsumeStatsList(broker_addr=context.address)
+        topics, rows = await self._topics_by_group(), 0
         for group in list(context.groups.table):
+            await context.slices.step()
             connected = context.consumers.find(group)
             several = []
-            for name in sorted(context.offsets.topics_of(group)):
+            for name in topics.get(group, ()):
                 topic = context.topics.find(name)
                 if topic is None or (header.order and not topic.order):
                     continue
@@ -157,10 +176,15 @@ class StatisticsProcessor:
                     progress = await self._progress(channel, group, name, queue_id)
                     stats.offset_table[self._queue(name, queue_id)] = progress
                     answer.total_inflight_diff += progress.pull_offset - progress.consumer_offset
+                    await context.slices.step()
+                rows += topic.write_queue_nums
+                _check_rows(rows, "ask for one group after the other (208)")
                 answer.total_diff += stats.total_diff
                 several.append(stats)
             answer.consume_stats_list.append({group: several})
-        return RemotingCommand.response(request, body=answer.encode())
+        return RemotingCommand.response(
+            request, body=await self._encoded(answer, rows + len(answer.consume_stats_list))
+        )
 
     async def time_span(
         self, channel: Channel, request: RemotingCommand, header: QueryConsumeTimeSpanRequestHeader
@@ -187,9 +211,10 @@ class StatisticsProcessor:
                 waiting_since = await self._store_time(channel, name, queue_id, consumed)
                 span.delay_time = context.clock.time_millis() - waiting_since
             spans.append(span)
-        return RemotingCommand.response(request, body=QueryConsumeTimeSpanBody(spans).encode())
+            await context.slices.step()
+        return RemotingCommand.response(request, body=await self._encoded(QueryConsumeTimeSpanBody(spans), len(spans)))
 
-    def correction_offsets(
+    async def correction_offsets(
         self, channel: Channel, request: RemotingCommand, header: QueryCorrectionOffsetHeader
     ) -> RemotingCommand:
         """How far the slowest of all groups is in each queue; no bound where the group compared is slower.
@@ -199,8 +224,8 @@ class StatisticsProcessor:
         context, topic = self._context, header.topic
         left_out = set((header.filter_groups or "").split(","))
         slowest: dict[int, int] = {}
-        for group in context.offsets.groups_of(topic):
-            if group in left_out:
+        async for name, group in context.places():
+            if name != topic or group in left_out:
                 continue
             for queue_id, offset in context.offsets.queues(group, topic).items():
                 if offset >= context.store.min_offset(topic, queue_id):
@@ -265,5 +290,16 @@ class StatisticsProcessor:
         body = QuerySubscriptionResponseBody(found, header.group, topic)
         return RemotingCommand.response(request, body=body.encode())
 
+    async def _encoded(self, body: Body, rows: int) -> bytes:
+        """Return a body as it is sent; one of many rows is written beside the loop."""
+        return body.encode() if rows <= _ROWS_AT_ONCE else await self._context.slices.beside(body.encode)
+
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._context.config.broker_name, queue_id)
+
+
+def _check_rows(rows: int, advice: str) -> None:
+    if rows > _MOST_ROWS:
+        raise BrokerError.of(
+            ResponseCode.SYSTEM_ERROR, f"the answer would have more than {_MOST_ROWS} queues: {advice}"
+        )

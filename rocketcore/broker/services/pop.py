@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -50,6 +50,8 @@ SAVE_SECONDS = 60.0
 ERROR_SECONDS = 10.0
 """What could not be put or read is tried again after this time."""
 
+_DROPS_AT_ONCE = 1000
+"""Topics that one record says were deleted."""
 _MOST_READS = 16
 """Reads of a queue for one POP, where a filter lets nothing through."""
 
@@ -302,11 +304,17 @@ class PopService:
         if key in self.state.queues:
             self.put(["reset", *key, offset])
 
-    def _drop(self, topic: str, group: str) -> None:
-        """Forget a topic, or a group, that was deleted."""
-        self._uncommitted = deque(each for each in self._uncommitted if topic != each[1][0] and group != each[1][1])
-        if any((not topic or key[0] == topic) and (not group or key[1] == group) for key in self.state.queues):
-            self.put(["drop", topic, group])
+    def _drop(self, topics: Collection[str], group: str) -> None:
+        """Forget topics, or a group, that were deleted."""
+        self._uncommitted = deque(
+            each for each in self._uncommitted if each[1][0] not in topics and group != each[1][1]
+        )
+        there = {topic for topic, owner, _ in self.state.queues if topic in topics or owner == group}
+        drops: list[Entry] = (
+            [["drop", "", group]] if group and there else [["drop", each, ""] for each in sorted(there)]
+        )
+        for first in range(0, len(drops), _DROPS_AT_ONCE):
+            self.put(*drops[first : first + _DROPS_AT_ONCE])
 
     # ------------------------------------------------------------------ revive
 

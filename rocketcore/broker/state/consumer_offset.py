@@ -7,7 +7,7 @@ In memory  pull offsets (how far a group was handed messages) and pending resets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
 
@@ -39,8 +39,8 @@ class ConsumerOffsets:
         self.data_version = DataVersion()
         self.on_reset: Callable[[str, str, int, int], None] = lambda group, topic, queue_id, queue_offset: None
         """Hears of each reset."""
-        self.on_remove: Callable[[str, str], None] = lambda topic, group: None
-        """Hears of each topic, or else group, that is forgotten; the other is empty."""
+        self.on_remove: Callable[[Collection[str], str], None] = lambda topics, group: None
+        """Hears of topics, or else of a group, that are forgotten; the other is empty."""
 
     def load(self) -> None:
         """Read the file; what is missing or malformed counts as never committed."""
@@ -131,10 +131,6 @@ class ConsumerOffsets:
             del self._resets[key]
         return target
 
-    def topics_of(self, group: str) -> list[str]:
-        """The topics in which the group has offsets."""
-        return [topic for topic, owner in map(_split, self._offsets) if owner == group]
-
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have offsets in the topic."""
         return [group for name, group in map(_split, self._offsets) if name == topic]
@@ -143,15 +139,16 @@ class ConsumerOffsets:
         """Topic and group of every pair that has offsets now, also while they change."""
         return map(_split, list(self._offsets))
 
-    def remove_topic(self, topic: str) -> None:
-        """Forget every group's offsets in a topic that was deleted."""
-        self._remove(lambda name, _: name == topic)
-        self.on_remove(topic, "")
+    def remove_topics(self, topics: Collection[str]) -> None:
+        """Forget every group's offsets in topics that were deleted."""
+        gone = frozenset(topics)
+        self._remove(lambda name, _: name in gone)
+        self.on_remove(gone, "")
 
     def remove_group(self, group: str) -> None:
         """Forget a group's offsets in every topic."""
         self._remove(lambda _, owner: owner == group)
-        self.on_remove("", group)
+        self.on_remove((), group)
 
     def clone(self, source: str, destination: str, topic: str) -> None:
         """Copy a group's offsets in a topic to another group; raises BrokerSystemError where there is no room."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.attributes import TOPIC_ATTRIBUTES, altered, read_changes
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID
 from rocketcore.codes import (
     AUTO_CREATE_TOPIC,
     DLQ_TOPIC_PREFIX,
@@ -67,11 +66,16 @@ def check_topic_name(topic: str) -> None:
         )
 
 
-def check_queue_count(what: str, count: int) -> None:
-    """Refuse more queues than the store takes messages for; raises InvalidParameter."""
-    if count > MAX_QUEUE_ID + 1:
+MOST_QUEUES = 4096
+"""Of a topic, where a request makes it: each look at all of a topic's queues takes milliseconds. A store that has more
+is served."""
+
+
+def check_queue_count(what: str, count: int, most: int = MOST_QUEUES) -> None:
+    """Refuse more queues than a request may make; raises InvalidParameter."""
+    if count > most:
         raise InvalidParameter(
-            InvalidParameter.response_code, f"The {what} has {count} queues, at most {MAX_QUEUE_ID + 1} are possible."
+            InvalidParameter.response_code, f"The {what} has {count} queues, at most {most} are possible."
         )
 
 
@@ -200,7 +204,9 @@ class TopicConfigs:
             raise InvalidParameter(
                 InvalidParameter.response_code, f"The topic[{topic.topic_name}] is conflict with system topic."
             )
-        check_queue_count(f"topic[{topic.topic_name}]", max(topic.read_queue_nums, topic.write_queue_nums))
+        known = self.table.get(topic.topic_name)
+        most = MOST_QUEUES if known is None else max(MOST_QUEUES, known.read_queue_nums, known.write_queue_nums)
+        check_queue_count(f"topic[{topic.topic_name}]", max(topic.read_queue_nums, topic.write_queue_nums), most)
 
     def update(self, topic: TopicConfig, attributes: str = "") -> bool:
         """Create or change a topic for an admin; False if that changes nothing.

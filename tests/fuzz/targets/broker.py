@@ -247,7 +247,7 @@ def seeds() -> Iterable[bytes]:
         )
         end = end.replace(b'"producerGroup":"x"', b'"producerGroup":"g"')
         yield b"\x05" + JOINT.join([topic, half, end, end, pull])
-    for count in (65_537, 2**31 - 1):
+    for count in (4097, 2**31 - 1):
         larger = topic.replace(b'"writeQueueNums":"4"', b'"writeQueueNums":"%d"' % count)
         last = again[0].replace(b'"e":"1"', b'"e":"%d"' % (count - 1))
         yield b"\x05" + JOINT.join([larger, last, again[1], texts[RequestCode.GET_CONSUME_STATS]])

@@ -132,7 +132,7 @@ def test_counters_go_with_their_topic_or_group() -> None:
         return found | {topic for topic in ("T", "U", "g") if stats.data("TOPIC_PUT_SIZE", topic)}
 
     assert there() == {"T@g", "T@h", "U@g", "g@T", "T", "U", "g"}
-    stats.forget_topic("T")
+    stats.forget_topics(["T"])
     assert there() == {"U@g", "g@T", "U", "g"}
     assert stats.data("BROKER_PUT_NUMS", "T") is not None
     stats.forget_group("g")

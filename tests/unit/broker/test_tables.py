@@ -64,6 +64,7 @@ BOUNDS = {
     "services.transaction:TransactionService._unwritten": "what is not synced yet",
     "services.transaction_check:TransactionCheck._not_asked": "one round",
     "stat_items:StatItems._items": "MOST_ITEMS",
+    "slices:Slices._waiting": "requests in progress",
     "state.client_table:ConsumerTable._groups": "PER_CONNECTION",
     "state.client_table:ConsumerTable._groups_of_channel": "PER_CONNECTION",
     "state.client_table:ProducerTable._groups": "PER_CONNECTION",

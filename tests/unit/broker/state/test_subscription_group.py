@@ -85,9 +85,9 @@ def test_a_forbidden_topic_is_read_from_the_file(tmp_path: Path) -> None:
     assert not groups.is_forbidden("h", "T")
 
 
-def test_more_retry_queues_than_the_store_takes_messages_for_are_refused(tmp_path: Path) -> None:
+def test_more_retry_queues_than_a_request_may_make_are_refused(tmp_path: Path) -> None:
     groups, changes = load(tmp_path)
-    groups.update(SubscriptionGroupConfig(group_name="g", retry_queue_nums=65_536))
+    groups.update(SubscriptionGroupConfig(group_name="g", retry_queue_nums=4096))
     with pytest.raises(InvalidParameter, match=r"group\[g\] has 4000000000 queues"):
         groups.update(SubscriptionGroupConfig(group_name="g", retry_queue_nums=4_000_000_000))
     assert len(changes) == 1

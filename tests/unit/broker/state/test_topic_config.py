@@ -10,7 +10,7 @@ import pytest
 
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.state.topic_config import TopicConfigs, check_topic_name
+from rocketcore.broker.state.topic_config import MOST_QUEUES, TopicConfigs, check_topic_name
 from rocketcore.errors import BrokerSystemError, InvalidParameter
 from rocketcore.protocol.bodies.topic import RegisterBrokerBody, TopicConfig, TopicFilterType
 from rocketcore.service import ManualClock
@@ -225,9 +225,14 @@ def test_topics_are_registered_with_no_more_than_the_broker_allows(loaded: Loade
     assert {topic.perm for topic in table.values()} == {4}
 
 
-def test_more_queues_than_the_store_takes_messages_for_are_refused(loaded: Loaded) -> None:
-    assert loaded.topics.update(TopicConfig("T", 65_536, -1, 99))
-    for reads, writes in ((65_537, 1), (1, 2**31 - 1)):
-        with pytest.raises(InvalidParameter, match=r"topic\[U\] has \d+ queues, at most 65536"):
-            loaded.topics.update(TopicConfig("U", reads, writes, 6))
-    assert loaded.topics.find("U") is None
+def test_more_queues_than_a_request_may_make_are_refused(loaded: Loaded) -> None:
+    topics = loaded.topics
+    assert topics.update(TopicConfig("T", MOST_QUEUES, -1, 99))
+    for reads, writes in ((4097, 1), (1, 2**31 - 1)):
+        with pytest.raises(InvalidParameter, match=r"topic\[U\] has \d+ queues, at most 4096"):
+            topics.update(TopicConfig("U", reads, writes, 6))
+    assert topics.find("U") is None
+    topics.restore({"Wide": 10_000})  # a store that another broker wrote
+    assert topics.update(TopicConfig("Wide", 9_000, 10_000, 4))
+    with pytest.raises(InvalidParameter, match=r"topic\[Wide\] has 10001 queues, at most 10000"):
+        topics.update(TopicConfig("Wide", 9_000, 10_001, 4))
