@@ -186,6 +186,11 @@ class Header(metaclass=HeaderType):
         header.__dict__ = values
         return header
 
+    @property
+    def text_length(self) -> int:
+        """How many characters its texts have."""
+        return sum(len(value) for value in self.__dict__.values() if type(value) is str)
+
     def to_ext_fields(self) -> dict[str, str]:
         """Return the fields that have a value as ext fields."""
         cls = type(self)

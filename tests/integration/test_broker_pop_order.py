@@ -14,7 +14,7 @@ from rocketcore.protocol.headers.consumer import (
 )
 from rocketcore.service import ManualClock
 from tests.integration.broker_client import BrokerClient
-from tests.integration.pop_client import GROUP, Popped, ack, ack_batch, hide, pop, until
+from tests.integration.pop_client import GROUP, Popped, ack, ack_batch, ask_pop, hide, pop, until
 from tests.integration.test_broker_pop import clocked_broker, revive
 
 
@@ -122,6 +122,8 @@ def test_the_same_attempt_gets_the_same(tmp_path: Path) -> None:
             ordered = partial(pop, client, "T", clock=clock, order=True)
             await client.send("T", b"1")
             assert told(await ordered(attempt_id="a")) == [(b"1", 0)]
+            refused = await ask_pop(client, "T", clock=clock, order=True, attempt_id="a" * 257)
+            assert (refused.code, refused.remark) == (29, "attemptId has more than 256 characters")
             clock.advance(1)
             await client.send("T", b"2")
             assert await ordered(attempt_id="b") == []

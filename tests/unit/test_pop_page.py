@@ -22,6 +22,7 @@ BOUNDS = {
     "messages of a group in a queue that are handed out": pop.PER_QUEUE,
     "messages of all groups that are handed out": pop.CAPACITY,
     "invisible time": pop.LONGEST_MILLIS,
+    "characters of an attempt id": processor.LONGEST_ATTEMPT,
     "POPs of a group and topic that wait": pop_poll.PER_GROUP,
     "POPs that wait": pop_poll.CAPACITY,
     "groups and topics with a request mode": request_mode.CAPACITY,

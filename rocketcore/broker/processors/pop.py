@@ -47,6 +47,8 @@ _Place: TypeAlias = PopMessageRequestHeader | PeekMessageRequestHeader | Notific
 _MAX_MESSAGES = 32
 _MAX_BYTES = 1 << 20
 """Bytes of an answer after which no further queue is read."""
+LONGEST_ATTEMPT = 256
+"""Characters of an attempt id: it is kept for as long as what was handed out with it. Java's clients send 36."""
 _RETRY_FIRST = 0.2
 """Share of the POPs that look at what comes again before anything else (``popFromRetryProbability``)."""
 _LATE_MILLIS = 500
@@ -115,7 +117,7 @@ class PopProcessor:
         if not taken and clock.monotonic() < deadline:
             again = partial(self._execute, channel, request, header, topic, wanted, deadline)
             key = (header.topic, header.consumer_group)
-            text = len(header.exp or "")
+            text = header.text_length
             if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted, text, deadline, again)):
                 return None
             code, remark = ResponseCode.POLLING_FULL, "POLLING_FULL"
@@ -194,7 +196,7 @@ class PopProcessor:
         if not has_message and self._context.clock.monotonic() < deadline:
             again = partial(self._notify, channel, request, header, topic, wanted, deadline)
             key = (header.topic, header.consumer_group)
-            text = len(header.exp or "")
+            text = header.text_length
             if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted, text, deadline, again)):
                 return None
             is_full = True
@@ -329,6 +331,8 @@ class PopProcessor:
             raise BrokerError.of(code.NO_PERMISSION, f"the broker[{context.address}] pop message is forbidden")
         self._check_count(header.max_msg_nums)
         check_invisible_time(header.invisible_time)
+        if len(header.attempt_id or "") > LONGEST_ATTEMPT:
+            raise BrokerError.of(code.INVALID_PARAMETER, f"attemptId has more than {LONGEST_ATTEMPT} characters")
         topic = check_place(context, channel, header.topic, header.queue_id)
         self._check_group(header.consumer_group)
         return topic

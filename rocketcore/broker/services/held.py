@@ -20,7 +20,7 @@ TICK_SECONDS = 1.0
 PER_CONNECTION = 1024
 """Requests that one connection may hold. A client holds one for each queue that it reads."""
 MOST_TEXT = 64 << 20
-"""Characters of the expressions of all that is held, a quarter of them of one connection: each may have 256 Ki."""
+"""Characters of the headers of all that is held, a quarter of them of one connection: each may have 256 Ki."""
 
 
 class _Held(Hashable, Protocol):
@@ -44,7 +44,7 @@ class HeldRequests(Generic[HeldT]):
     """Loop thread only. ``resume`` takes a request up again; it is called on the event loop.
 
     capacity  requests held at most, ``PER_CONNECTION`` of them by one connection, ``per_key`` of them for one key;
-              ``MOST_TEXT`` characters of their expressions at most
+              ``MOST_TEXT`` characters of their headers at most
     """
 
     def __init__(
@@ -101,7 +101,9 @@ class HeldRequests(Generic[HeldT]):
             if not others:
                 del self._held[key]
             return False
-        held.request.drop()
+        request = held.request
+        request.drop()
+        request.remark = request.ext_fields = None  # which an unusual header had made
         self._count += 1
         self._text += held.text_length
         mine.add(held)

@@ -48,7 +48,7 @@ class HeldPull:
 
     def __post_init__(self) -> None:
         self.key = (self.header.topic, self.header.queue_id)
-        self.text_length = len(self.header.subscription or "")
+        self.text_length = self.header.text_length
 
 
 class LongPoll(HeldRequests[HeldPull]):

@@ -30,7 +30,7 @@ PER_GROUP = 1024
 class HeldPop:
     """Who waits for a message of a topic for a group, in which queue (below 0: any), for which of its messages.
 
-    text_length  characters of the expression that says so
+    text_length  characters of the texts of the header that says so
     again        looks again and returns the answer, None where it is held once more
     """
 

@@ -29,6 +29,9 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 
 __all__ = ["Checkpoint", "Entry", "PopQueue", "PopState", "QueueKey"]
 
+_MOST_DONE = 1024
+"""POPs that are done with and wait to be taken out of the order of deadlines, besides two for each message."""
+
 QueueKey: TypeAlias = tuple[str, str, int]
 """Topic, group, queue id."""
 Entry: TypeAlias = list[Any]
@@ -167,6 +170,10 @@ class PopState:
             self._forget(queue, offset)  # a group that went back gets it once more
             queue.in_flight[offset] = checkpoint
         self.in_flight += len(checkpoint.left)
+        if len(self._due) > 2 * self.in_flight + _MOST_DONE:
+            # One that is due in a day would keep all that is done and due after it.
+            self._due = [each for each in self._due if each.left]
+            heapq.heapify(self._due)
         heapq.heappush(self._due, checkpoint)
 
     def _hide(

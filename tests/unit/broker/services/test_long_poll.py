@@ -7,6 +7,8 @@ from array import array
 from collections.abc import Callable
 from typing import cast
 
+import pytest
+
 from rocketcore.broker.selection import FILTER_HEADER_LIMIT, SELECT_ALL, Selection, select_by_tags
 from rocketcore.broker.services.held import MOST_TEXT
 from rocketcore.broker.services.long_poll import PER_CONNECTION, HeldPull, LongPoll
@@ -172,20 +174,26 @@ def test_one_connection_cannot_take_the_places_of_all() -> None:
     asyncio.run(run())
 
 
-def test_long_expressions_are_held_within_bounds() -> None:
-    text = "x" * FILTER_HEADER_LIMIT
+@pytest.mark.parametrize("field", ["subscription", "expression_type", "lite_topic", "ns"])
+def test_long_texts_are_held_within_bounds(field: str) -> None:
+    text = "x" * (FILTER_HEADER_LIMIT - 100)
 
     def pull(channel: Channel) -> HeldPull:
         header = pull_header(0, 0)
-        header.subscription = text
-        return HeldPull(channel, RemotingCommand(11), header, SELECT_ALL, 10.0)
+        setattr(header, field, text)
+        request = RemotingCommand(11, remark=text, ext_fields={"unknown": text}, body=b"x")
+        pulls.append(HeldPull(channel, request, header, SELECT_ALL, 10.0))
+        return pulls[-1]
+
+    pulls: list[HeldPull] = []
 
     async def run() -> None:
         polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
         connections = [cast(Channel, FakeChannel()) for _ in range(6)]
-        most = MOST_TEXT // len(text)
+        most = MOST_TEXT // FILTER_HEADER_LIMIT
         kept = [[polls.hold(pull(each)) for _ in range(most)].count(True) for each in connections]
         assert kept == [most // 4] * 4 + [0, 0]
+        assert pulls[0].request.ext_fields is pulls[0].request.remark is None, "of the request only the head is kept"
         assert polls.hold(HeldPull(connections[5], RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
         polls.channel_closed(connections[0])
         assert polls.hold(pull(connections[5]))
