@@ -48,12 +48,14 @@ class CommandAdmin(Admin):
 
     def check_whole(self) -> None:
         """Say, behind a list, whose rows it lacks, by the exit code too."""
+        if lacking := self.lacking():
+            hint = "rocket cluster describe shows who answers"
+            raise CommandFailed("PARTLY_DONE", lacking, hint, exit_code=EXIT_PARTLY)
+
+    def lacking(self) -> str | None:
+        """Return whose rows a list lacks, as one sentence; None where it is whole."""
         left_out = self._admin.left_out
-        if left_out:
-            raise CommandFailed(
-                "PARTLY_DONE", f"the list lacks what others know: {'; '.join(map(str, left_out.values()))}",
-                "rocket cluster describe shows who answers", exit_code=EXIT_PARTLY,
-            )  # fmt: skip
+        return f"the list lacks what others know: {'; '.join(map(str, left_out.values()))}" if left_out else None
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         self.timeout = max(_LEAST, self._left / max(1, self._calls))

@@ -25,6 +25,7 @@ from rocketcore.cli.render import (
     show_object,
     show_rows,
     show_title,
+    tell,
     timestamp,
 )
 from rocketcore.cli.topic import arrow, brokers_named
@@ -123,10 +124,14 @@ def lag(group: str, topic: str | None, watch: bool) -> None:
             rows = admin.group_lag(group, topic)
         if watch:
             progress(f"at {timestamp(round(time.time() * 1000))}")
-        show_rows([progress_row(row) for row in rows], progress_columns(waiting=True), name="lag")
+        read = show_rows([progress_row(row) for row in rows], progress_columns(waiting=True), name="lag")
         if not watch:
             admin.check_whole()
             return
+        if not read:
+            return
+        if lacking := admin.lacking():
+            tell(lacking)
         time.sleep(LAG_INTERVAL)
 
 

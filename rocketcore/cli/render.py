@@ -85,16 +85,23 @@ def reader_may_leave() -> Iterator[None]:
         discard(sys.stdout)
 
 
-@reader_may_leave()
 def show_rows(
     rows: Iterable[Row], shown: Sequence[Column | str], *, wide: Sequence[str] = (), name: str | None = None
-) -> None:
-    """Print a list of like things.
+) -> bool:
+    """Print a list of like things; return whether anybody reads stdout.
 
     shown  its columns; of one that has nothing special about it the key
     wide   keys of columns behind them that are left out of plain tables
     name   key that ``-o name`` prints, the first column's by default
     """
+    with reader_may_leave():
+        _print_rows(rows, shown, wide, name)
+        sys.stdout.flush()
+        return True
+    return False
+
+
+def _print_rows(rows: Iterable[Row], shown: Sequence[Column | str], wide: Sequence[str], name: str | None) -> None:
     columns = [Column(column) if isinstance(column, str) else column for column in shown]
     columns += [Column(key, wide=True) for key in wide]
     output = current().output

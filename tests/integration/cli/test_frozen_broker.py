@@ -74,6 +74,15 @@ def test_a_list_has_what_the_other_broker_knows(rocket: Rocket, verb: str) -> No
     assert "no answer within" in error["message"]
 
 
+def test_a_watch_of_the_lag_says_who_is_silent(rocket: Rocket, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rocketcore.cli.group.time.sleep", interrupt)
+    code, _, err = rocket("group", "lag", "billing", "--watch")
+    assert (code, err.count("the list lacks what others know")) == (130, 1), err
+
+
 @pytest.mark.parametrize("verb", ["cluster describe", "top --once", "broker list", "topic list", "cluster topology"])
 def test_what_names_its_brokers_marks_the_one_that_is_silent(rocket: Rocket, verb: str) -> None:
     began = time.monotonic()

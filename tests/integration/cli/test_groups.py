@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,22 @@ def test_lag_is_watched_until_ctrl_c(
     assert (code, pauses, err.count("at 2")) == (130, [2.0, 2.0], 2)
     rows = map(json.loads, out.splitlines())
     assert [row["lag"] for row in rows if row["queue_id"] == 0] == [3, 1]
+
+
+def test_a_watch_of_the_lag_ends_with_its_reader(
+    rocket: Rocket, cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    at(cluster, "watched-by-head", topic, 2)
+
+    def pause(_: float) -> None:
+        assert os.read(reader, 1 << 16), "what was seen is there at once"
+        os.close(reader)
+
+    with open(writer, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr("rocketcore.cli.group.time.sleep", pause)
+        assert rocket("group", "lag", "watched-by-head", "--watch")[0] == 0
 
 
 def test_a_group_with_its_members(rocket: Rocket, cluster: LocalCluster, topic: str) -> None:
