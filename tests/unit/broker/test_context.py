@@ -46,9 +46,10 @@ def told(
     for number, channel in enumerate(channels):
         consumers.register(cast(Channel, channel), f"c{number}", None, 1, ConsumerData("g", message_model=model))
     parts: dict[str, Any] = dict.fromkeys(
-        ["clock", "writer", "topics", "offsets", "filters", "producers", "locks", "stats", "store"]
+        ["writer", "topics", "offsets", "filters", "producers", "locks", "stats", "store"]
     )
     context = BrokerContext(
+        clock=ManualClock(),
         config=config or BrokerConfig(broker_name="b"),
         groups=cast(Any, Groups(settings)),
         consumers=consumers,
