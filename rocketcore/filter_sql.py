@@ -30,6 +30,8 @@ _ROWS: Final = 1 << 14
 _SHOWN: Final = 40
 """Characters of the expression that an error shows."""
 
+LONGEST: Final = 16_384
+"""Characters of an expression: to compile so many takes some milliseconds."""
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _LONG_DIGITS = 19
 
@@ -126,6 +128,8 @@ class _Compiler:
     """One pass over the tokens by recursive descent, a method for each level of the grammar."""
 
     def __init__(self, expression: str) -> None:
+        if len(expression) > LONGEST:
+            raise ConfigError(f"SQL92 expression is too long: {len(expression)} characters, at most {LONGEST} are read")
         try:
             expression.encode()
         except UnicodeEncodeError as error:

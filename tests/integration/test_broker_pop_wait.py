@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from rocketcore.broker.services import pop_poll
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.protocol.headers.pop import (
@@ -146,10 +149,16 @@ def test_a_notification_tells_whether_there_is_something(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_too_many_that_wait_are_told_so_and_those_of_a_closed_connection_are_forgotten(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_topic", [False, True], ids=["group", "topic"])
+def test_too_many_that_wait_are_told_so_and_those_of_a_closed_connection_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_topic: bool
+) -> None:
     async def main() -> None:
         async with running_broker(tmp_path) as client:
-            client.broker._pop_processor.poll._per_key = 2
+            if of_topic:
+                monkeypatch.setattr(pop_poll, "PER_TOPIC", 2)
+            else:
+                client.broker._pop_processor.poll._per_key = 2
             await client.send("T")
             assert len(await pop(client, "T")) == 1
             async with RemotingClient() as leaving:
@@ -161,5 +170,6 @@ def test_too_many_that_wait_are_told_so_and_those_of_a_closed_connection_are_for
             await until(lambda: waiting(client) == 0)
             await asyncio.gather(*held, return_exceptions=True)
             assert client.broker._pop_processor.poll._listening == {}
+            assert not client.broker._pop_processor.poll._of_topic
 
     asyncio.run(main())

@@ -78,7 +78,7 @@ def test_what_does_not_compile(record: dict[str, Any]) -> None:
         ("(" * 65 + "a" + ")" * 65, "more than 64 parentheses and signs within each other"),
         ("NOT " * 100 + "a", "more than 64 parentheses"),
         (" OR ".join(f"a{i} = 1" for i in range(NAMES + 1)), "more than 128 properties"),
-        (" OR ".join("a = 1" for _ in range(20_000)), "too long"),
+        ("a" * 16_385, "too long: 16385 characters, at most 16384 are read"),
         ("-(" * 30 + "a" + " BETWEEN 1 AND 2)" * 30 + " BETWEEN 1 AND 2", "too long"),
         ("a = '\ud83d'", "half a surrogate pair at character 6"),
     ],
@@ -99,9 +99,9 @@ def test_the_deepest_expression() -> None:
 
 
 def test_a_long_chain() -> None:
-    expression = " OR ".join(f"a = {i}" for i in range(2000))
-    assert compile_sql(expression).matches(b"a\x011999\x02")
-    assert not compile_sql(expression).matches(b"a\x012000\x02")
+    expression = " OR ".join(f"a = {i}" for i in range(1300))
+    assert compile_sql(expression).matches(b"a\x011299\x02")
+    assert not compile_sql(expression).matches(b"a\x011300\x02")
 
 
 def test_a_broker_starts_without_it() -> None:

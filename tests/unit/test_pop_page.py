@@ -24,6 +24,7 @@ BOUNDS = {
     "invisible time": pop.LONGEST_MILLIS,
     "characters of an attempt id": processor.LONGEST_ATTEMPT,
     "POPs of a group and topic that wait": pop_poll.PER_GROUP,
+    "POPs of a topic that wait": pop_poll.PER_TOPIC,
     "POPs that wait": pop_poll.CAPACITY,
     "groups and topics with a request mode": request_mode.CAPACITY,
 }

@@ -22,8 +22,10 @@ from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.channel import Channel
 
-__all__ = ["PER_CONNECTION", "TICK_SECONDS", "HeldPull", "LongPoll"]
+__all__ = ["PER_CONNECTION", "PER_QUEUE", "TICK_SECONDS", "HeldPull", "LongPoll"]
 
+PER_QUEUE = 10_000
+"""Each message of a queue looks at the pulls that wait there."""
 _TICKS_PER_SCAN = 5
 
 
@@ -65,7 +67,7 @@ class LongPoll(HeldRequests[HeldPull]):
         capacity: int = 100_000,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__("broker-long-poll", resume, capacity=capacity, clock=clock)
+        super().__init__("broker-long-poll", resume, capacity=capacity, per_key=PER_QUEUE, clock=clock)
         self._max_offset = max_offset
         self._passed_by: set[tuple[str, int]] = set()
         self._to_search: dict[HeldPull, None] = {}

@@ -7,6 +7,7 @@ finds nothing after all, since another was faster, waits on. The topics by which
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,11 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
 
-__all__ = ["CAPACITY", "PER_GROUP", "HeldPop", "PopPoll"]
+__all__ = ["CAPACITY", "PER_GROUP", "PER_TOPIC", "HeldPop", "PopPoll"]
 
 CAPACITY = 100_000
+PER_TOPIC = 10_000
+"""Each message of a topic looks at those who wait for it."""
 PER_GROUP = 1024
 """Of one group for one topic (Java: ``popPollingSize``, which counts by queue)."""
 
@@ -51,6 +54,8 @@ class PopPoll(HeldRequests[HeldPop]):
         super().__init__("broker-pop-poll", self._look_again, capacity=capacity, per_key=PER_GROUP, clock=clock)
         self._stopped = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._of_topic: Counter[str] = Counter()
+        """How many wait for a topic."""
         self._listening: dict[str, dict[tuple[str, str], None]] = {}
         """Stored topic → what waits for its messages."""
 
@@ -60,8 +65,9 @@ class PopPoll(HeldRequests[HeldPop]):
         await asyncio.gather(*self._tasks)
 
     def hold(self, held: HeldPop) -> bool:
-        if self._stopped or not super().hold(held):
+        if self._stopped or self._of_topic[held.key[0]] >= PER_TOPIC or not super().hold(held):
             return False
+        self._of_topic[held.key[0]] += 1
         for topic in _topics(held.key):
             self._listening.setdefault(topic, {})[held.key] = None
         return True
@@ -110,7 +116,10 @@ class PopPoll(HeldRequests[HeldPop]):
 
     def _forget(self, held: HeldPop) -> None:
         super()._forget(held)
+        self._of_topic[held.key[0]] -= 1
         if held.key not in self._held:
+            if not self._of_topic[held.key[0]]:
+                del self._of_topic[held.key[0]]
             for topic in _topics(held.key):
                 keys = self._listening[topic]
                 del keys[held.key]

@@ -11,7 +11,7 @@ import pytest
 
 from rocketcore.broker.selection import FILTER_HEADER_LIMIT, SELECT_ALL, Selection, select_by_tags
 from rocketcore.broker.services.held import MOST_TEXT
-from rocketcore.broker.services.long_poll import PER_CONNECTION, HeldPull, LongPoll
+from rocketcore.broker.services.long_poll import PER_CONNECTION, PER_QUEUE, HeldPull, LongPoll
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.service import ManualClock
@@ -170,6 +170,20 @@ def test_one_connection_cannot_take_the_places_of_all() -> None:
         polls.channel_closed(greedy)
         assert len(polls) == 1
         assert polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+
+    asyncio.run(run())
+
+
+def test_one_queue_holds_so_many() -> None:
+    async def run() -> None:
+        polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
+        connections = [cast(Channel, FakeChannel()) for _ in range(11)]
+        kept = [
+            polls.hold(HeldPull(connections[number % 11], RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+            for number in range(PER_QUEUE + 5)
+        ]
+        assert kept == [True] * PER_QUEUE + [False] * 5
+        assert polls.hold(HeldPull(connections[0], RemotingCommand(11), pull_header(1, 0), SELECT_ALL, 10.0))
 
     asyncio.run(run())
 
