@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -223,6 +224,23 @@ def test_no_request_waits_for_others_to_share_its_packet(server: TestServer, new
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(scenario())
+
+
+def test_nothing_is_paced_within_a_machine(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def congestion(channel: Any) -> bytes:
+        sock = channel._transport.get_extra_info("socket")
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")  # type: ignore[no-any-return]
+
+    default = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip().encode()
+
+    async def scenario() -> None:
+        async with RemotingClient() as client:
+            assert congestion(await client.connect(server.address)) == b"reno"
+        monkeypatch.setattr("rocketcore.transport.client.is_loopback", lambda host: False)
+        async with RemotingClient() as client:
+            assert congestion(await client.connect(server.address)) == default
+
+    asyncio.run(scenario())
 
 
 class HangingResolver:
