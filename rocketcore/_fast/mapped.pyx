@@ -174,9 +174,12 @@ cdef class PaddedMap:
             raise ValueError("the map is closed")
         PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
 
-    def madvise(self, int advice):
+    def madvise(self, int advice, Py_ssize_t start, Py_ssize_t length):
+        """Give advice about bytes from ``start`` on, where a page begins; see madvise(2)."""
+        if not 0 <= start <= start + length <= self.size:
+            raise ValueError(f"{length} bytes from {start} of {self.size}")
         if self.data != MAP_FAILED:
-            c_madvise(self.data, self.size, advice)
+            c_madvise(<char*>self.data + start, length, advice)
 
     def close(self):
         if self.data != MAP_FAILED:

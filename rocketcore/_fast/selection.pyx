@@ -57,7 +57,6 @@ cdef class Selection:
     queue_offset  of the first unit
     max_count     messages; max_bytes their sizes together. A limit is tested before the message and never for the first
 
-    bytes_read    of the log, by ``run``
     examined      units that were looked at
     count         messages that were selected
 
@@ -74,7 +73,6 @@ cdef class Selection:
     cdef int64_t max_count
     cdef int64_t max_bytes
     cdef Bytes records
-    cdef readonly int64_t bytes_read
     cdef readonly int64_t examined
     cdef readonly int64_t count
 
@@ -203,7 +201,6 @@ cdef class Selection:
             task = Copy(self.records.data + at, window.log + (offset - window.log_start), size)
             if guarded(copy, &task, task.source, size) != NULL:
                 return UNJUDGED
-            self.bytes_read += size
             sealed = window.sealed
             if not read_queued(
                 self.records.data, at, size, offset, self.queue_id, self.queue_offset + self.examined, record, &sealed

@@ -257,7 +257,6 @@ class PullProcessor:
         if header.sys_flag & _COMMIT_OFFSET:
             self._context.offsets.commit(header.consumer_group, header.topic, header.queue_id, commit_offset)
         self._count(header, next_offset, count, size)
-        self._context.store.was_read(size)
 
     def _count(
         self, header: PullMessageRequestHeader, next_offset: int, count: int, size: int, seconds: float = 0.0

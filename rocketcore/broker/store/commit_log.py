@@ -16,9 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketcore._fast.commit_log import COLUMNS, FILLER_SIZE, FULL, damaged_end, encode_filler, find, gather, walk
+from rocketcore._fast.consume_queue import SIZE
 from rocketcore._fast.flusher import Work
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.damage import DamagedRange, bridge, mend_files, put_aside
+from rocketcore.broker.store.resident import PART_BYTES, Resident
 from rocketcore.broker.store.segment_file import (
     FileSystem,
     LostWrite,
@@ -41,10 +43,6 @@ BUFFER_BYTES = 1 << 20
 KEEP_BUFFER_BYTES = 8 << 20
 ZEROS_UP_TO_BYTES = 64 << 10
 RETRY_ALLOCATION_SECONDS = 0.2
-FORGET_AFTER_BYTES = 8 << 20
-"""Bytes read through the maps after which their pages are dropped from resident memory. That takes the loop a
-millisecond on a busy machine, and eight for 64 MiB."""
-
 SEALED_ROWS = 2
 """Records at the begin of a segment that tell whether those of the segment have checksums."""
 
@@ -98,6 +96,7 @@ class CommitLog:
     sealed_from  every record behind this physical offset has a checksum; None: that is not known
     windows      what pulls are answered from (``Reader.locate``), by what they ask, with what was decided of them;
                  cleared when that may hold no more: each second, when files or topics go, when a queue is read anew
+    resident     hears of all that is read through the maps
     """
 
     def __init__(self, config: StoreConfig, files: FileSystem, clock: Clock) -> None:
@@ -111,6 +110,7 @@ class CommitLog:
         self.lost_end = 0
         self.sealed_from: int | None = None
         self.windows: dict[bytes, tuple[object, Window]] = {}
+        self.resident = Resident(self)
         self._config = config
         self._folder = config.commit_log_folder
         self._size = config.mapped_file_size_commit_log
@@ -123,7 +123,6 @@ class CommitLog:
         self._allocator: ThreadPoolExecutor | None = None
         self._retry_at = self._ahead_at = float("-inf")
         self._full = ""
-        self._read_bytes = 0
         self._first_rows = Table(SEALED_ROWS, COLUMNS)
 
     # ------------------------------------------------------------------ segments
@@ -281,7 +280,7 @@ class CommitLog:
         start = physical_offset - segment.start
         if size < 0 or start + size > segment.size:
             return None
-        self.was_read(size)
+        self.resident.was_read(physical_offset, physical_offset + size)
         return segment.read(start, size)
 
     def gather(self, found: Table, first: int, last: int, queue_id: int, queue_offset: int) -> tuple[bytes, int]:
@@ -304,16 +303,21 @@ class CommitLog:
             parts.append(records)
             row = end
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        self.was_read(len(body))
+        self._gathered(found, first, row)
         return body, row
 
-    def was_read(self, size: int) -> None:
-        """Note that so many bytes were read through the maps: now and then their pages are forgotten."""
-        self._read_bytes += size
-        if self._read_bytes >= FORGET_AFTER_BYTES:
-            self._read_bytes = 0
-            for segment in self.segments:
-                segment.forget_pages()
+    def _gathered(self, found: Table, first: int, last: int) -> None:
+        """Note what was read: from the first record to the last, or each by itself where they lie far apart."""
+        flat, columns = found.flat, found.columns
+        if first == last:
+            return
+        begin, row = flat[first * columns], (last - 1) * columns
+        end = flat[row] + flat[row + SIZE]
+        if begin < end <= begin + (last - first) * PART_BYTES:
+            self.resident.was_read(begin, end)
+            return
+        for row in range(first * columns, last * columns, columns):
+            self.resident.was_read(flat[row], flat[row] + flat[row + SIZE])
 
     # ------------------------------------------------------------------ appending
 

@@ -223,7 +223,8 @@ class MessageIndex:
             self._failed(error)
             return
         self._failure = ""
-        self._log.was_read(max(position - self.position, 0))
+        if 0 <= self.position < position:
+            self._log.resident.was_read(self.position, position)
         self._came_to(position)
         left = self._committer.durable_offset - position
         if left >= RUN_BYTES or self._reaching:

@@ -75,7 +75,7 @@ class MessageStore:
     delete_topic                 see ``TopicDeletion``; is_deleted: ``DeletedTopics``
     is_in_repair                 see ``QueueRepairs``
     queues                       see ``QueueTable``
-    windows, was_read            see ``CommitLog``; for whoever takes messages from where ``locate`` said
+    windows                      see ``CommitLog``
 
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
@@ -138,7 +138,6 @@ class MessageStore:
         self.is_deleted = notes.deleted.covers
         self.is_in_repair = self._repairs.repairs
         self.queues = queues.names
-        self.was_read = log.was_read
         lookups = Lookups(log, queues, self._records, self._committer)
         self.max_offset = lookups.max_offset
         self.next_offset = lookups.next_offset

@@ -38,8 +38,8 @@ CHUNK_BYTES = 128 << 10
 AHEAD_BYTES = 512 << 10
 """Read at once for one who reads on where the log was read a moment ago."""
 
-ASKED_BYTES = 1 << 20
-"""Asked about at once for one who reads on."""
+ASKED_BYTES = 4 << 20
+"""Asked about at once for one who reads on, in some 40 microseconds."""
 
 RECENT_BYTES = 64 << 20
 SPAN_BYTES = 1 << 20
@@ -109,7 +109,9 @@ class Pages:
         self._failed_before: dict[int | UnitRange, OSError] = {}
 
     def begin(self) -> None:
-        """Note, at the start, that what lies in the log is from an earlier life."""
+        """Note, at the start, that what lies in the log is from an earlier life; what the start read is done with."""
+        for segment in self._log.segments:
+            segment.forget_pages()
         self.recent_from = self._end = self._log.end_offset
 
     def age(self) -> None:
@@ -117,6 +119,7 @@ class Pages:
         self._known_before, self._known = self._known, set()
         self._failed_before, self._failed = self._failed, {}
         self._log.windows.clear()
+        self._log.resident.age()
         end = self._log.end_offset
         self.recent_from, self._end = max(self._end, end - RECENT_BYTES), end
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from rocketcore._fast.consume_queue import unit
 from rocketcore._fast.selection import Selection
 from rocketcore.broker.store.pages import Cold, Pages
 from rocketcore.errors import StoreCorrupted
@@ -59,7 +60,10 @@ def select(
             selection.pass_over()
         else:
             selection.decide(record, *records.properties_range)
-    log.was_read(selection.bytes_read)
+    if selection.examined:
+        begin, _, _ = unit(units, 0)
+        last, size, _ = unit(units, selection.examined - 1)
+        log.resident.was_read(begin, last + size)
     return selection.body(), selection.count, selection.examined
 
 

@@ -45,8 +45,8 @@ _Limits: TypeAlias = tuple[int, int, int, int]
 
 WINDOW_UNITS = 768
 """Units of a window at most."""
-WINDOW_BYTES = 4 << 20
-"""So far ahead in the log it is looked whether the messages of a window are in memory."""
+WINDOW_BYTES = 8 << 20
+"""So far in the log lie the messages of a window."""
 
 
 class Reader:
@@ -149,10 +149,13 @@ class Reader:
         last = (matched - 1) * OUT_COLUMNS
         end = flat[last + PHYSICAL_OFFSET] + flat[last + SIZE]
         _, ahead = pages.in_memory(segment, end - 1 - segment.start, WINDOW_BYTES)
+        at_hand = max(units, queue.units_at_hand(queue_offset, WINDOW_UNITS), key=len)
+        final, size, _ = unit(at_hand, len(at_hand) // UNIT_SIZE - 1)
+        readable_to = max(end, min(segment.start + ahead, final + size, begin + WINDOW_BYTES))
+        log.resident.was_read(begin, readable_to)
         return Window(
-            queue, max(units, queue.units_at_hand(queue_offset, WINDOW_UNITS), key=len), queue_offset, most, limits,
-            self._disk_before(visible_end), tag_codes, queue.topic in TIMED_TOPICS, segment.view(), segment.start,
-            log.is_sealed(segment), (begin, max(end, segment.start + ahead)),
+            queue, at_hand, queue_offset, most, limits, self._disk_before(visible_end), tag_codes,
+            queue.topic in TIMED_TOPICS, segment.view(), segment.start, log.is_sealed(segment), (begin, readable_to),
         )  # fmt: skip
 
     def _most_examined(self, max_count: int) -> int:

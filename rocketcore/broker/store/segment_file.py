@@ -293,7 +293,7 @@ class Segment:
     """One file of the commit log (Java: ``DefaultMappedFile``): bytes ``start`` to ``start + size`` of the log."""
 
     __slots__ = (
-        "_data_to", "_fd", "_files", "_is_read", "_map", "_name", "_view", "_zeroed_to", "path", "sealed", "size",
+        "_data_to", "_fd", "_files", "_map", "_name", "_view", "_zeroed_to", "path", "sealed", "size",
         "start",
     )  # fmt: skip
 
@@ -307,7 +307,6 @@ class Segment:
         self._name = str(path)
         self._zeroed_to = 0
         self._data_to = 0
-        self._is_read = False  # since its pages were forgotten
         self._map: mmap.mmap | mapped.PaddedMap | None = None
         self._view: memoryview | None = None
 
@@ -416,7 +415,6 @@ class Segment:
                     error.filename = error.filename or str(self.path)
                     raise
             self._view = memoryview(self._map)
-        self._is_read = True
         return self._view
 
     def load(self, begin: int, end: int) -> int:
@@ -442,11 +440,11 @@ class Segment:
         os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
         return written_ranges(fd, position, self.size)
 
-    def forget_pages(self) -> None:
-        """Let the system drop the map's pages from this process's resident memory; they stay in the page cache."""
-        if self._map is not None and self._is_read:
-            self._is_read = False
-            self._map.madvise(mmap.MADV_DONTNEED)
+    def forget_pages(self, begin: int = 0, end: int | None = None) -> None:
+        """Let the system drop pages of the map from this process's resident memory; they stay in the page cache."""
+        if self._map is not None:
+            begin -= begin % mmap.PAGESIZE
+            self._map.madvise(mmap.MADV_DONTNEED, begin, (self.size if end is None else end) - begin)
 
     def data_end(self, position: int) -> tuple[int, int]:
         """Return where the last byte ends that is not zero, from ``position`` on, and the last that was ever written.

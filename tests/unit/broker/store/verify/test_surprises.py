@@ -170,7 +170,9 @@ def test_a_padded_map_has_zeros_behind_the_file(tmp_path: Path) -> None:
     mapped = PaddedMap(fd, 3, 10_000)
     os.close(fd)
     assert bytes(mapped) == b"abc" + bytes(9997)
-    mapped.madvise(mmap.MADV_DONTNEED)
+    mapped.madvise(mmap.MADV_DONTNEED, 0, 10_000)
+    with pytest.raises(ValueError, match="10000 bytes from 1"):
+        mapped.madvise(mmap.MADV_DONTNEED, 1, 10_000)
     mapped.close()
     mapped.close()
     with pytest.raises(ValueError, match="closed"):
