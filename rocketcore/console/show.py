@@ -102,6 +102,15 @@ class Shown:
             return ", ".join(str(self.known(each)) for each in value)
         return printable(value) if isinstance(value, str) else value
 
+    def client(self, client_id: str) -> Markup:
+        """Return the id of a client that is broken before its counter alone."""
+        host, counter, rest = printable(client_id).partition("#")
+        return Markup('<span class="whole">{}</span><wbr><span class="whole">{}</span>').format(host, counter + rest)
+
+    def process(self, client_id: str) -> str:
+        """Return the id of a client without its counter: address and process."""
+        return printable(client_id).partition("#")[0]
+
     def wrap(self, value: str) -> Markup:
         """Return a long name that may be broken behind its separators."""
         text = str(escape(printable(value)))

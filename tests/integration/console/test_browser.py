@@ -88,6 +88,7 @@ SEVERE = """async () => (await axe.run(document, {
   resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"], elementRef: false
 })).violations.filter(each => ["serious", "critical"].includes(each.impact)).map(each =>
   `${each.id}: ${each.help}: ${each.nodes.slice(0, 3).map(node => node.html.slice(0, 160)).join(" | ")}`)"""
+TALL = """[...document.querySelectorAll("td")].filter(cell => cell.clientHeight > 240).length"""
 LOOKS = [(1280, "light"), (390, "light"), (390, "dark"), (1280, "dark")]
 """Widths and themes of each page; axe looks at the first and the third, which has each theme and each width once."""
 
@@ -103,6 +104,8 @@ def faults_of(page: Page, name: str) -> Iterator[str]:
         page.emulate_media(color_scheme=theme)
         if page.evaluate("document.documentElement.scrollWidth") > width:
             yield f"{name}: wider than its window of {width}"
+        if tall := page.evaluate(TALL):
+            yield f"{name}: {tall} cells are squeezed in a window of {width}"
         if number in (0, 2):
             yield from (f"{name}, {theme}: {each}" for each in page.evaluate(SEVERE))
         if PICTURES:
@@ -178,6 +181,7 @@ def test_the_tail_goes_along_pauses_and_goes_on(open_page: Callable[..., Page], 
         producer.send(TOPIC, b"<b>first</b>", tag="tail")
         playwright.expect(rows).to_have_count(1)
         assert "<b>first</b>" in rows.first.inner_text()
+        assert page.locator("td.clock").evaluate("cell => cell.scrollWidth <= cell.clientWidth")
         page.get_by_role("button", name="Pause").click()
         page.get_by_role("button", name="Go on").click()
         playwright.expect(page.locator("#tail-count")).to_contain_text("seen 0")
