@@ -65,10 +65,20 @@ class TopicCounts:
             self._wanted.update(dict.fromkeys(stale[:MOST_KEPT]))
         return {name: self._counts[name][1] if name in self._counts else _UNKNOWN for name in names}
 
+    def messages(self, topics: Iterable[str]) -> int | None:
+        """Return how many messages topics have together, as counted last; None where one was not; it is soon."""
+        names = list(topics)
+        self._want(names)
+        known = [self._counts[name][1]["messages"] for name in names if name in self._counts]
+        return None if len(known) < len(names) or None in known else sum(known)
+
+    def _want(self, names: list[str]) -> None:
+        self._wanted.update(dict.fromkeys([name for name in names if not self._is_fresh(name)][:MOST_KEPT]))
+
     def oldest(self, topics: Iterable[str]) -> dict[MessageQueue, int]:
         """Return the smallest offsets of the queues of topics, as far as they were counted; what is old is soon."""
         names = list(topics)
-        self._wanted.update(dict.fromkeys([name for name in names if not self._is_fresh(name)][:MOST_KEPT]))
+        self._want(names)
         return {queue: offset for name in names for queue, offset in self._oldest.get(name, {}).items()}
 
     def _is_fresh(self, name: str) -> bool:

@@ -75,5 +75,23 @@ def test_half_messages_are_those_that_our_brokers_count_or_that_apaches_check_ha
 
 def test_a_topic_on_one_of_several_brokers_is_odd() -> None:
     row = {"master": "a:1", "broker": "broker-a", "perm": "rw", "read_queues": 4, "write_queues": 4}
-    assert [what for what, *_ in _problems([row], 2)] == ["All queues are on one broker."]
-    assert _problems([row], 1) == _problems([row, {**row, "broker": "broker-b"}], 2) == []
+    assert [what for what, *_ in _problems([row], 2, {})] == ["All queues are on one broker."]
+    assert _problems([row], 1, {}) == _problems([row, {**row, "broker": "broker-b"}], 2, {}) == []
+
+
+def test_a_queue_that_holds_most_messages_is_odd() -> None:
+    row = {"master": "a:1", "broker": "broker-a", "perm": "rw", "read_queues": 8, "write_queues": 8}
+    stored = {MessageQueue("t", "broker-a", number): 200 for number in range(8)}
+    assert _problems([row], 1, stored) == []
+    fullest = MessageQueue("t", "broker-a", 3)
+    [(what, place, _)] = _problems([row], 1, {**stored, fullest: 4000})
+    assert (what, place) == ("A queue holds far more messages than the others.", "broker-a/3")
+    assert _problems([row], 1, dict.fromkeys(stored, 1) | {fullest: 999}) == []
+
+
+def test_dead_letters_are_counted_once_all_topics_of_them_were() -> None:
+    counts = TopicCounts(Brokers(), TopicRates(), ManualClock(1_000_000_000))  # type: ignore[arg-type]
+    assert counts.messages([]) == 0
+    assert counts.messages(["t", "u"]) is None
+    asyncio.run(counts.count(["t", "u"]))
+    assert counts.messages(["t", "u"]) == 400

@@ -12,6 +12,7 @@ pytest.importorskip("starlette")
 
 from rocketcore.console import accounts, app, console, safety
 from rocketcore.console.defaults import changed_settings
+from rocketcore.console.samples import by_python, by_shell
 from tests.fixtures.pages import PAGES
 
 PAGE = (PAGES / "console.md").read_text("utf-8")
@@ -69,3 +70,11 @@ def test_settings_of_apaches_brokers_are_compared_with_their_defaults() -> None:
     assert changed_settings(config, {}) == {"fileReservedTime": "72"}
     assert changed_settings({"a": "1"}, {"changedSettings": '{"a":"0","gone":"1"}'}) == {"a": "0"}
     assert changed_settings({"a": "1"}, {"changedSettings": "no json"}) == {}
+
+
+def test_samples_say_bodies_that_a_shell_or_the_command_would_take_for_something_else() -> None:
+    assert by_shell("h:1", "t", "it's", "", [], {}) == """rocket produce --namesrv h:1 -- t 'it'"'"'s'"""
+    assert by_shell("h:1", "t", "--help", "a b", [], {}) == "rocket produce --namesrv h:1 -t 'a b' -- t --help"
+    assert by_shell("h:1", "t", "@file", "", [], {}) == "printf '%s\\n' @file | rocket produce --namesrv h:1 -- t -"
+    assert by_shell("h:1", "t", "@file\nmore", "", [], {}) is None
+    compile(by_python("h:1", "t", "a\n'\"b", "x", ["k"], {"a": "1"}), "sample", "exec")

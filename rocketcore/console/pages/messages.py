@@ -16,6 +16,7 @@ from rocketcore.console.console import Page, Visit
 from rocketcore.console.drawing import way
 from rocketcore.console.pages.history import history_of
 from rocketcore.console.safety import BadRequest
+from rocketcore.errors import QueryNotFound
 from rocketcore.ids import is_offset_id
 from rocketcore.message import ReceivedMessage
 from rocketcore.message_queue import MessageQueue
@@ -62,7 +63,10 @@ async def _found(visit: Visit, text: str, topic: str) -> tuple[list[ReceivedMess
     by_key = await admin.query_messages(topic, text, max_messages=MOST_FOUND)
     if by_key:
         return by_key[::-1], "", ""
-    return [await admin.view_message(topic, text)], "", ""
+    try:
+        return [await admin.view_message(topic, text)], "", ""
+    except QueryNotFound:
+        return [], "", ""
 
 
 async def _since(visit: Visit, topic: str, text: str) -> tuple[list[ReceivedMessage], str, str]:

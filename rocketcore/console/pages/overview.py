@@ -38,6 +38,7 @@ async def overview(visit: Visit) -> Page:
     lag = _lag_of(groups)
     now = rates.latest()
     figures = _figures(brokers)
+    dead = [name for name in topics.configs if name.startswith(DLQ_TOPIC_PREFIX)]
     api = {
         "brokers": [broker_row(each) for each in brokers],
         "topics": sum(topic_kind(name, topics.own) == "normal" for name in topics.configs),
@@ -52,7 +53,8 @@ async def overview(visit: Visit) -> Page:
         "lag": lag,
         **figures,
         "half": _half(brokers, topics, groups),
-        "dead_letter_groups": sum(name.startswith(DLQ_TOPIC_PREFIX) for name in topics.configs),
+        "dead_letter_groups": len(dead),
+        "dead_letters": visit.cluster.counts.messages(dead),
         "attention": _attention(visit, brokers, topics, groups),
         "failed": {name: str(error) for name, error in {**topics.failed, **groups.failed}.items()},
     }

@@ -16,6 +16,7 @@ from rocketcore.codes import Permission
 from rocketcore.console.console import Page, Visit
 from rocketcore.console.pages.topics import PERMISSIONS
 from rocketcore.console.safety import BadRequest, Forbidden
+from rocketcore.console.samples import by_python, by_shell
 from rocketcore.console.spans import time_bar
 from rocketcore.errors import OffsetsMoved
 from rocketcore.message_queue import MessageQueue
@@ -26,6 +27,9 @@ __all__ = ["config_rows", "delete", "deletion", "publish", "topic", "update"]
 
 TABS: Final = ("messages", "tail", "queues", "groups", "route", "config", "publish")
 MESSAGES: Final = 20
+SKEWED_FROM: Final = 1000
+SKEWED_TIMES: Final = 4
+"""Messages from which on a queue is called skewed, and how many times those of a queue in the mean."""
 MOST_SPANS: Final = 24
 """Queues that are asked when their first message was stored."""
 
@@ -91,14 +95,30 @@ def _group(
 
 
 async def _route(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
-    route, info = await asyncio.gather(visit.admin.topic_route(name), visit.admin.cluster_info())
+    route, info, stats = await asyncio.gather(
+        visit.admin.topic_route(name), visit.admin.cluster_info(), visit.admin.topic_stats(name), return_exceptions=True
+    )
+    for answer in (route, info):
+        if isinstance(answer, BaseException):
+            raise answer
+    assert not isinstance(route, BaseException)
+    assert not isinstance(info, BaseException)
     rows = route_rows(name, route)
     masters = sum(each.master_address is not None for each in info.broker_addr_table.values())
-    return {"rows": rows, "problems": _problems(rows, masters)}, rows
+    # A route can be looked at while a broker of it does not answer.
+    stored = {} if isinstance(stats, BaseException) else {
+        queue: each.max_offset - each.min_offset for queue, each in stats.items()
+    }  # fmt: skip
+    return {"rows": rows, "problems": _problems(rows, masters, stored)}, rows
 
 
-def _problems(rows: list[dict[str, Any]], masters: int) -> list[tuple[str, str, str]]:
-    """Return what is odd about a route in a cluster of so many masters: what, at which broker, what to do."""
+def _problems(
+    rows: list[dict[str, Any]], masters: int, stored: Mapping[MessageQueue, int]
+) -> list[tuple[str, str, str]]:
+    """Return what is odd about a route in a cluster of so many masters: what, at which broker, what to do.
+
+    stored  messages of each queue
+    """
     found = []
     if len(rows) == 1 and masters > 1:
         found.append(("All queues are on one broker.", rows[0]["broker"], "rocket topic create --broker"))
@@ -111,6 +131,12 @@ def _problems(rows: list[dict[str, Any]], masters: int) -> list[tuple[str, str, 
             found.append(("Read and write queues differ.", row["broker"], "rocket topic update --queues"))
     if len({row["write_queues"] for row in rows}) > 1:
         found.append(("Brokers have different numbers of queues.", "", "rocket topic update --queues"))
+    fullest = max(stored, key=lambda queue: stored[queue], default=None)
+    if fullest is not None and stored[fullest] >= SKEWED_FROM:
+        share = stored[fullest] * len(stored) / sum(stored.values())
+        if share >= SKEWED_TIMES:
+            place = f"{fullest.broker}/{fullest.queue_id}"
+            found.append(("A queue holds far more messages than the others.", place, "message_group="))
     return found
 
 
@@ -139,7 +165,26 @@ def config_rows(name: str, configs: Mapping[str, TopicConfig]) -> list[dict[str,
 async def _publish(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
     route = await visit.admin.topic_route(name)
     writable = any(each.perm & Permission.WRITE for each in route.queue_datas)
-    return {"writable": writable, "sent": None}, route_rows(name, route)
+    return {"writable": writable, "sent": None, **_form(visit, name)}, route_rows(name, route)
+
+
+def _form(visit: Visit, name: str) -> dict[str, Any]:
+    """Return what the form holds, empty or as it was sent, and the same for a shell and in Python."""
+    form = {field: visit.sent(field) for field in ("body", "tag", "keys", "properties")}
+    servers = visit.cluster.settings.name_servers
+    message = (form["body"] or "hello", form["tag"].strip(), form["keys"].split(), _properties(form["properties"]))
+    return {"form": form, "shell": by_shell(servers, name, *message), "python": by_python(servers, name, *message)}
+
+
+def _properties(text: str) -> dict[str, str]:
+    """Read a property a line; raises BadRequest."""
+    properties = {}
+    for line in filter(None, map(str.strip, text.split("\n"))):
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise BadRequest(f"a property is NAME=VALUE, got {line[:40]!r}")
+        properties[key.strip()] = value.strip()
+    return properties
 
 
 _LOADERS: Final = {
@@ -226,19 +271,13 @@ async def delete(visit: Visit) -> Response:
 async def publish(visit: Visit) -> Page:
     """Send a message; show where it lies."""
     name = visit.needed("name")
-    properties = {}
-    for line in filter(None, map(str.strip, visit.sent("properties").split("\n"))):
-        key, separator, value = line.partition("=")
-        if not separator:
-            raise BadRequest(f"a property is NAME=VALUE, got {line[:40]!r}")
-        properties[key.strip()] = value.strip()
     producer = await visit.cluster.producer()
     result = await producer.send(
         name,
         visit.sent("body"),
         tag=visit.sent("tag").strip() or None,
         keys=visit.sent("keys").split() or None,
-        properties=properties,
+        properties=_properties(visit.sent("properties")),
     )
     visit.tell(name, after=result.msg_id)
     sent = {
@@ -249,5 +288,8 @@ async def publish(visit: Visit) -> Page:
         "msg_id": result.msg_id,
         "status": result.status.value,
     }
-    data = {"name": name, "tab": "publish", "tabs": TABS, "kind": topic_kind(name, ()), "writable": True, "sent": sent}
+    data = {
+        "name": name, "tab": "publish", "tabs": TABS, "kind": topic_kind(name, ()), "writable": True, "sent": sent,
+        **_form(visit, name),
+    }  # fmt: skip
     return Page("topic_publish.html", name, data, sent)

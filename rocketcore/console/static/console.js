@@ -64,6 +64,17 @@
     });
   }
 
+  // A sample is copied; browsers let pages do that from this machine or with TLS only.
+  for (const button of navigator.clipboard ? all("[data-copy]") : []) {
+    const label = button.textContent;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
+      button.textContent = button.dataset.done;
+      setTimeout(() => { button.textContent = label; }, 2000);
+    });
+  }
+
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, textarea, select");
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {

@@ -67,6 +67,7 @@ def test_every_page_shows_what_there_is(browser: Browser, filled: tuple[str, str
         f"/search?topic={topic}&q=key-2": "key-2",
         f"/search?topic={topic}&q=tag:paid": "key-4",
         f"/search?topic={topic}&q=@1h": "key-0",
+        f"/search?topic={topic}&q=no-such-key": "Nothing was found",
         f"/groups?q={group}": topic,
         f"/group?name={group}": "broker-a/0",
         f"/group?name={group}&tab=members": "Nobody is connected",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import time
@@ -100,6 +101,10 @@ def test_a_message_is_published(browser: Browser, admin: Admin, make_topic: Call
     answer = browser.send(f"/topic?name={name}&tab=publish", f"/topic/publish?name={name}", fields)
     assert answer.status_code == 200, answer.text
     assert "The message was stored" in answer.text
+    shown = html.unescape(answer.text)
+    assert "-t paid -k k1 -k k2 -H a=1 -H b=two=2 -- " in shown
+    assert """'Grüße\\nzwei', tag='paid', keys=['k1', 'k2'], properties={'a': '1', 'b': 'two=2'})""" in shown
+    assert answer.text.count('value="k1 k2"') == 1  # the form is as it was sent
     [message] = admin.query_messages(name, "k2")
     assert (message.text(), message.tag, message.keys) == ("Grüße\nzwei", "paid", ("k1", "k2"))
     assert (message.properties["a"], message.properties["b"]) == ("1", "two=2")
