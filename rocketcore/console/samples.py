@@ -33,6 +33,6 @@ def by_python(servers: str, topic: str, body: str, tag: str, keys: Sequence[str]
     given += [f"properties={dict(properties)!r}"] if properties else []
     return (
         "import rocketcore as rmq\n\n"
-        f'with rmq.Producer({servers!r}, group="my-producer") as producer:\n'
+        f"with rmq.Producer({servers!r}, group='my-producer') as producer:\n"
         f"    producer.send({', '.join(given)})"
     )

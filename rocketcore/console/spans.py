@@ -25,7 +25,7 @@ def time_bar(first: int | None, last: int | None, begin: int, end: int) -> Marku
     scale = 100 / max(1, end - begin)
     x = max(0.0, (first - begin) * scale)
     width = max(1.0, (last - first) * scale)
-    return _bar(Markup('<rect class="fill" x="{:.1f}" width="{:.1f}" height="6" rx="1"/>').format(min(x, 99), width))
+    return _bar(Markup('<rect class="fill" x="{:.1f}" width="{:.1f}" height="6"/>').format(min(x, 99), width))
 
 
 def mark_bar(low: int, high: int, mark: int | None) -> Markup:
@@ -33,7 +33,7 @@ def mark_bar(low: int, high: int, mark: int | None) -> Markup:
     if mark is None or high <= low:
         return Markup("")
     done = min(1.0, max(0.0, (mark - low) / (high - low))) * 100
-    parts = Markup('<rect class="fill" width="{:.1f}" height="6" rx="1"/>').format(done)
+    parts = Markup('<rect class="fill" width="{:.1f}" height="6"/>').format(done)
     overtaken = " bad" if mark < low else ""
     at = min(98.0, done)
     return _bar(parts + Markup('<rect class="mark{}" x="{:.1f}" width="2" height="6"/>').format(overtaken, at))
@@ -42,7 +42,7 @@ def mark_bar(low: int, high: int, mark: int | None) -> Markup:
 def _bar(inside: Markup) -> Markup:
     return Markup(
         '<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="track" width="100" height="6" rx="1"/>{}</svg>'
+        '<rect class="track" width="100" height="6"/>{}</svg>'
     ).format(inside)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,11 +16,15 @@ pytest.importorskip("playwright.sync_api")
 from tests.integration.console.browsing import (
     CHROMIUM,
     PAGES,
+    TOPIC,
     console_over,
     heard,
     launched,
     write_everything,
 )
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytestmark = [
     pytest.mark.interop,
@@ -27,6 +33,26 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+def check_figures(page: Page) -> None:
+    """See that what brokers of Apache's say in their own way is known."""
+
+    def api(path: str) -> Any:
+        return page.request.get(f"/api/v1{path}").json()
+
+    broker = api("/brokers")[0]["broker"]
+    changed = api(f"/broker?name={broker}")["changed"]
+    assert 0 < len(changed) < 60, changed
+    until = time.monotonic() + 40
+    while (half := api("/overview")["half"]) is None:
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    assert half == 0
+    while (row := next(each for each in api("/topics") if each["topic"] == TOPIC))["in_tps"] is None:
+        assert time.monotonic() < until, row  # the second look at all groups comes ten seconds after the first
+        time.sleep(0.2)
+    assert row["out_tps"] == 0
 
 
 def test_each_page_and_each_write(apache_clusters: Callable[[str], ApacheCluster]) -> None:
@@ -41,5 +67,6 @@ def test_each_page_and_each_write(apache_clusters: Callable[[str], ApacheCluster
             if answer.status != 200:
                 failed.append(f"{name}: {answer.status} {page.locator('main').inner_text()}")
         assert failed == []
+        check_figures(page)
         write_everything(page, cluster.namesrv)
     assert complaints == []

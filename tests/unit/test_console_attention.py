@@ -65,12 +65,15 @@ def test_half_messages_are_those_that_our_brokers_count_or_that_apaches_check_ha
     with_halves = TopicSurvey(configs={TRANS_HALF_TOPIC: {}})
     behind = GroupSurvey(traffic={TRANS_GROUP: {TRANS_HALF_TOPIC: GroupProgress(lag=9)}})
     ours, apaches = broker(halfMessages="3"), broker(putTps="1")
-    assert _half([ours, ours], with_halves, behind) == 6
-    assert _half([ours, apaches], with_halves, behind) == 9
-    assert _half([apaches], with_halves, GroupSurvey()) is None
-    assert _half([apaches], TopicSurvey(), GroupSurvey()) == 0
+    counts = TopicCounts(Brokers(), TopicRates(), ManualClock(1_000_000_000))  # type: ignore[arg-type]
+    assert _half(counts, [ours, ours], with_halves, behind) == 6
+    assert _half(counts, [ours, apaches], with_halves, behind) == 9
+    assert _half(counts, [apaches], TopicSurvey(), GroupSurvey()) == 0
     away = ConnectError("away")
-    assert _half([apaches], with_halves, GroupSurvey(traffic=behind.traffic, failed={"b": away})) is None
+    assert _half(counts, [apaches], with_halves, GroupSurvey(traffic=behind.traffic, failed={"b": away})) is None
+    assert _half(counts, [apaches], with_halves, GroupSurvey()) is None
+    asyncio.run(counts.count([TRANS_HALF_TOPIC]))
+    assert _half(counts, [apaches], with_halves, GroupSurvey()) == 200  # those that are kept
 
 
 def test_a_topic_on_one_of_several_brokers_is_odd() -> None:

@@ -11,6 +11,7 @@ from rocketcore.admin.shapes import broker_figures, broker_row, topic_kind, whol
 from rocketcore.admin.survey import GroupSurvey, TopicSurvey
 from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID, TRANS_GROUP, TRANS_HALF_TOPIC
 from rocketcore.console.console import Page, Visit
+from rocketcore.console.counts import TopicCounts
 from rocketcore.console.drawing import spark, topology
 from rocketcore.naming import is_system_group
 from rocketcore.service import SYSTEM_CLOCK
@@ -52,7 +53,7 @@ async def overview(visit: Visit) -> Page:
         "put_p99_ms": now["p99_ms"],
         "lag": lag,
         **figures,
-        "half": _half(brokers, topics, groups),
+        "half": _half(visit.cluster.counts, brokers, topics, groups),
         "dead_letter_groups": len(dead),
         "dead_letters": visit.cluster.counts.messages(dead),
         "attention": _attention(visit, brokers, topics, groups),
@@ -84,11 +85,11 @@ def _figures(brokers: list[BrokerStatus]) -> dict[str, Any]:
     }
 
 
-def _half(brokers: list[BrokerStatus], topics: TopicSurvey, groups: GroupSurvey) -> int | None:
+def _half(counts: TopicCounts, brokers: list[BrokerStatus], topics: TopicSurvey, groups: GroupSurvey) -> int | None:
     """Return how many half messages wait for the end of their transactions.
 
     Our brokers count them. Apache's do not: as many at most as lie behind the place up to which all have ended, which
-    its check moves; none where no transaction ever was.
+    its check moves; before it has moved that once, all that are kept.
     """
     counted = [whole((each.runtime or {}).get("halfMessages")) for each in brokers if each.broker_id == MASTER_ID]
     if counted and None not in counted:
@@ -98,7 +99,7 @@ def _half(brokers: list[BrokerStatus], topics: TopicSurvey, groups: GroupSurvey)
     if TRANS_HALF_TOPIC not in topics.configs:
         return 0
     behind = groups.traffic.get(TRANS_GROUP, {}).get(TRANS_HALF_TOPIC)
-    return None if behind is None else behind.lag
+    return counts.messages([TRANS_HALF_TOPIC]) if behind is None else behind.lag
 
 
 def _attention(
