@@ -296,7 +296,7 @@ class AccountAdmin(AdminBase):
     async def _asked_all(self, request: Request[Any], cluster: str | None, broker: str | None) -> dict[str, Any]:
         deadline = self._deadline()
         members = await self._members_of(cluster, broker, deadline)
-        return dict(zip(members, await self._all(members, request, deadline), strict=True))
+        return self._known(await self._each(members, request, deadline))
 
     async def _change(
         self, code: RequestCode, what: str, header: Header, cluster: str | None, broker: str | None, body: bytes = b""

@@ -225,14 +225,16 @@ class AdminBase:
         """Return what servers answered.
 
         raises  the error of the first one that refuses or does not answer; with ``left_out`` one that does not answer,
-                while another does, is a row there
+                while another does, is a row there, and what is raised is a refusal if there is one
         """
         known = {server: answer for server, answer in answers.items() if not isinstance(answer, RocketError)}
-        for server, answer in answers.items():
-            if isinstance(answer, RocketError):
-                if self.left_out is None or not known or not isinstance(answer, TransportError):
-                    raise answer
-                self.left_out[server] = answer
+        errors = {server: answer for server, answer in answers.items() if isinstance(answer, RocketError)}
+        if self.left_out is not None:
+            errors = dict(sorted(errors.items(), key=lambda each: isinstance(each[1], TransportError)))
+        for server, error in errors.items():
+            if self.left_out is None or not known or not isinstance(error, TransportError):
+                raise error
+            self.left_out[server] = error
         return known
 
     async def _everywhere(

@@ -86,10 +86,11 @@ class DeadLetterAdmin(ClientAdmin):
         topic = DLQ_TOPIC_PREFIX + group
         deadline = self._deadline()
         masters = await self._masters_of(topic, deadline)
+        tables = await self._by_name(masters, topic_stats(topic), self._share(deadline, 2))
         bounds: dict[MessageQueue, TopicOffset] = {}
-        for table in await self._all(masters.values(), topic_stats(topic), deadline):
+        for table in tables.values():
             bounds.update(table)
-        marks = await self._stored(group, topic, masters, deadline)
+        marks = await self._stored(group, topic, {name: masters[name] for name in tables}, deadline)
         found = []
         for queue, each in sorted(bounds.items()):
             mark = marks.get(queue, each.min_offset)

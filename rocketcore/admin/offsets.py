@@ -136,7 +136,7 @@ class OffsetAdmin(GroupAdmin):
         raises  TopicNotExist, RouteNotFound for a broker without a master; the error of one that does not answer
         """
         deadline = self._deadline()
-        bounds, masters = await self._bounds(topic, None, deadline)
+        bounds, masters = await self._bounds(topic, None, self._share(deadline, 2))
         millis = round(time.timestamp() * 1000) if isinstance(time, datetime) else time
         found = await self._at_time(millis, list(bounds), masters, deadline)
         return {
@@ -207,10 +207,10 @@ class OffsetAdmin(GroupAdmin):
         self, group: str, topic: str, masters: Mapping[str, str], deadline: Deadline
     ) -> dict[MessageQueue, int]:
         """Return the offsets that a group has in a topic, whether or not its members subscribe to it now."""
-        tables = await self._all(masters.values(), STORED_OFFSETS, deadline)
+        tables = await self._by_name(masters, STORED_OFFSETS, deadline)
         return {
             MessageQueue(topic, name, queue_id): offset
-            for name, table in zip(masters, tables, strict=True)
+            for name, table in tables.items()
             for queue_id, offset in table.get(f"{topic}@{group}", {}).items()
         }
 

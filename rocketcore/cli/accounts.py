@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import open_admin, open_lists
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, progress, show_object, show_rows
@@ -99,9 +99,10 @@ def _user_row(user: User) -> dict[str, Any]:
 @_cluster
 @_broker
 def list_users(text: str | None, cluster: str | None, broker: str | None) -> None:
-    with open_admin() as admin, _accounts_of("5"):
+    with open_lists() as admin, _accounts_of("5"):
         users = admin.users(text or "", cluster=cluster, broker=broker)
     show_rows([_user_row(each) for each in users], ["user", "type", "status", "brokers"])
+    admin.check_whole()
 
 
 @command(help="Show a user, and what it may do.")
@@ -206,7 +207,7 @@ def delete_user(name: str, cluster: str | None, broker: str | None, yes: bool, d
 @_cluster
 @_broker
 def list_policies(subject: str, resource: str, cluster: str | None, broker: str | None) -> None:
-    with open_admin() as admin, _accounts_of("5"):
+    with open_lists() as admin, _accounts_of("5"):
         found = admin.policies(subject, resource, cluster=cluster, broker=broker)
     show_rows(
         [
@@ -224,6 +225,7 @@ def list_policies(subject: str, resource: str, cluster: str | None, broker: str 
         ["subject", "resource", "decision", "actions", "source_ips"],
         wide=["kind", "brokers"],
     )
+    admin.check_whole()
 
 
 @command(
@@ -301,7 +303,7 @@ def revoke(user: str, resource: str | None, cluster: str | None, broker: str | N
 @_cluster
 @_broker
 def list_accounts(cluster: str | None, broker: str | None) -> None:
-    with open_admin() as admin, _accounts_of("4"):
+    with open_lists() as admin, _accounts_of("4"):
         found = admin.accounts(cluster=cluster, broker=broker)
     for address, white in found.white_addresses.items():
         if white:
@@ -324,6 +326,7 @@ def list_accounts(cluster: str | None, broker: str | None) -> None:
          "topic_perms", "group_perms"],
         wide=["white_remote_address", "brokers"],
     )  # fmt: skip
+    admin.check_whole()
 
 
 _PERMISSION: Final = ("DENY", "PUB", "SUB", "PUB|SUB")

@@ -10,7 +10,7 @@ import click
 from rocketcore.admin.dead_letters import RedrivePace
 from rocketcore.admin.shapes import dead_letter_row
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import open_admin, open_lists
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
 from rocketcore.codes import DLQ_TOPIC_PREFIX
@@ -37,8 +37,8 @@ def list_groups() -> None:
               "most.")  # fmt: skip
 def show(group: str, count: int) -> None:
     rows: list[dict[str, Any]] = []
-    with open_admin() as admin:
-        queues = admin.dead_letter_queues(group)
+    with open_lists() as lists:
+        queues = lists.dead_letter_queues(group)
     for each in queues:
         with open_admin() as admin:
             offset = max(each.start, each.end - count)
@@ -60,6 +60,7 @@ def show(group: str, count: int) -> None:
         ],
         name="msg_id",
     )
+    lists.check_whole()
 
 
 class _Rate(click.ParamType[float]):

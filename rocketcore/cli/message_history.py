@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketcore.admin.shapes import CONSUMED, directly_row, state_row, trace_row
-from rocketcore.cli.connection import open_admin
+from rocketcore.cli.connection import open_admin, open_lists
 from rocketcore.cli.failures import EXIT_FAILED, EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, show_object, show_rows
@@ -72,9 +72,10 @@ def status(message_id: str, topic: str | None, group: str | None) -> None:
 @click.argument("message_id", metavar="ID")
 @click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
 def trace(message_id: str, trace_topic: str) -> None:
-    with open_admin() as admin:
+    with open_lists() as admin:
         traces = admin.message_traces(message_id, trace_topic=trace_topic)
     if not traces:
+        admin.check_whole()
         raise CommandFailed(
             "NOT_FOUND", f"no client has traced {message_id!r} in {trace_topic}",
             "traces come some seconds later, of clients with trace=True", exit_code=EXIT_NOT_FOUND,
@@ -85,6 +86,7 @@ def trace(message_id: str, trace_topic: str) -> None:
         wide=["topic", "state", "client", "request_id", "keys", "msg_id"],
         name="event",
     )
+    admin.check_whole()
 
 
 @command(

@@ -139,7 +139,7 @@ def clone(source: str, group: str, topic: str, yes: bool, dry_run: bool) -> None
 @click.argument("topic")
 @click.argument("time", type=TIME)
 def locate(topic: str, time: int) -> None:
-    with open_admin() as admin:
+    with open_lists() as admin:
         found = admin.offsets_at(topic, time)
     show_rows(
         [
@@ -164,6 +164,7 @@ def locate(topic: str, time: int) -> None:
         ],
         name="offset",
     )
+    admin.check_whole()
 
 
 def _named(texts: Iterable[str], queues: Iterable[MessageQueue]) -> set[MessageQueue]:

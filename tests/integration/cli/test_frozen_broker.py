@@ -37,10 +37,12 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                   "--store", str(folder / name), "--flush", "async")  # fmt: skip
         with rmq.Admin(server.address) as admin:
             admin.create_topic("orders", 1, perm=Permission.READ | Permission.WRITE)
+            admin.create_topic("%DLQ%billing", 1, perm=Permission.READ | Permission.WRITE)
             admin.create_group("billing")
             with rmq.Producer(server.address, group="makers") as producer:
                 for name in ("broker-a", "broker-b"):
                     producer.send("orders", b"x", keys="k1", queue=MessageQueue("orders", name, 0))
+                    producer.send("%DLQ%billing", b"x", queue=MessageQueue("%DLQ%billing", name, 0))
                     admin.update_consumer_offset("billing", MessageQueue("orders", name, 0), 0)
         os.kill(processes[-1].pid, signal.SIGSTOP)
         yield server.address
@@ -58,7 +60,8 @@ def rocket(namesrv: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     "verb",
     ["topic describe orders", "topic stats orders", "group list", "group lag billing", "group describe billing",
      "group clients billing",
-     "offset show billing", "client list", "broker stats", "message find orders --key k1"],
+     "offset show billing", "client list", "broker stats", "message find orders --key k1", "offset locate orders -1h",
+     "dlq show billing"],
 )  # fmt: skip
 def test_a_list_has_what_the_other_broker_knows(rocket: Rocket, verb: str) -> None:
     began = time.monotonic()
@@ -99,6 +102,12 @@ def test_a_message_that_may_be_there_is_not_said_to_be_missing(rocket: Rocket) -
     code, out, err = rocket("message", "find", "orders", "--key", "k2", "-o", "json")
     assert (code, out) == (6, "")
     assert json.loads(err)["error"]["code"] == "PARTLY_DONE"
+
+
+def test_who_refuses_tells_more_than_who_is_silent(rocket: Rocket) -> None:
+    code, _, err = rocket("user", "list", "-o", "json")
+    assert code == 1
+    assert "no users and policies" in json.loads(err)["error"]["message"]
 
 
 @pytest.mark.parametrize("verb", ["offset reset billing orders --to latest --yes", "topic update orders --queues 9"])

@@ -12,7 +12,7 @@ import pytest
 from rocketcore.admin.accounts import Policy
 from rocketcore.admin.client import AsyncAdmin
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.errors import ConfigError, PartlyDone, RequestNotSupported, RouteNotFound
+from rocketcore.errors import ConfigError, PartlyDone, RequestNotSupported, RequestTimeout, RouteNotFound
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo
 from rocketcore.protocol.command import RemotingCommand
 
@@ -145,3 +145,19 @@ def test_brokers_without_accounts() -> None:
     refusing = Brokers(lambda code, address: (int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), None))
     with pytest.raises(RequestNotSupported):
         ask(refusing, lambda admin: admin.users())
+
+
+def test_a_list_for_who_only_looks_lacks_the_members_that_are_silent() -> None:
+    def answer(code: int, address: str) -> tuple[int, Any]:
+        if address == "m:2":
+            raise RequestTimeout("AUTH_LIST_USER at m:2: no answer within 1 s")
+        return 0, [{"username": "ann"}]
+
+    async def look(admin: AsyncAdmin) -> Any:
+        admin.left_out = {}
+        return await admin.users(), list(admin.left_out)
+
+    users, left_out = ask(Brokers(answer), look)
+    assert [(each.username, each.brokers, left_out) for each in users] == [("ann", ("m:1", "s:1"), ["m:2"])]
+    with pytest.raises(RequestTimeout, match="m:2"):
+        ask(Brokers(answer), lambda admin: admin.users())
