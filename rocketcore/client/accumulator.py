@@ -29,7 +29,7 @@ from rocketcore.client.backlog import Backlog, InFlight
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.delivery import Delivery
 from rocketcore.client.future import Batch, Failures, Item, Place, SendFuture
-from rocketcore.client.outgoing import can_be_batched, property_text
+from rocketcore.client.outgoing import can_be_batched
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.send_command import SendTarget
 from rocketcore.client.sender import Sender
@@ -57,7 +57,7 @@ class Accumulator:
     """Collects messages and sends them as batches by ``sender``, on the event loop that runs when it is made."""
 
     def __init__(self, sender: Sender, config: ProducerConfig) -> None:
-        self._sender = sender
+        self._sender, self._property_text = sender, sender.property_text
         self._config = config
         self._clock = SYSTEM_CLOCK
         self._loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class Accumulator:
         self._sender.check(message)
         topic, body = message.topic, message.body
         msg_id = new_uniq_key()
-        properties = property_text(message, msg_id).encode()
+        properties = self._property_text(message, msg_id).encode()
         size = len(body) + len(properties) + MESSAGE_OVERHEAD_BYTES
         place = None
         if queue is not None or message.properties:

@@ -11,23 +11,15 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from rocketcore._fast.batch import (
-    BATCH_COLUMNS,
-    BATCH_PROPERTIES_LENGTH,
-    BATCH_PROPERTIES_START,
-    ELEMENT_FIXED_SIZE,
-    scan_batch,
-)
-from rocketcore._fast.properties import decode_properties
 from rocketcore.client import api
 from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.config import ClientConfig, ProducerConfig
 from rocketcore.client.instance import ClientInstance
+from rocketcore.client.outgoing import properties_in_batch
 from rocketcore.client.sender import Sender
 from rocketcore.errors import BrokerError, NoPermission, RequestTimeout, RocketError, TopicNotExist, TransportError
 from rocketcore.message import UNIQ_KEY, MessageQueue, SendResult, SendStatus
 from rocketcore.protocol.command import RemotingCommand
-from rocketcore.table import Table
 
 __all__ = ["BATCH_BYTES", "MAX_IN_FLIGHT", "MOMENT", "BodyDelivery", "SendSummary", "batch_ids", "body_sender"]
 
@@ -306,8 +298,4 @@ class BodyDelivery:
 
 def batch_ids(body: bytes | memoryview) -> list[str]:
     """Return the ids of the messages in a batch body."""
-    rows = Table(len(body) // ELEMENT_FIXED_SIZE, BATCH_COLUMNS)
-    count = scan_batch(body, 0, len(body), rows.view)
-    starts, lengths = rows.column(BATCH_PROPERTIES_START, count), rows.column(BATCH_PROPERTIES_LENGTH, count)
-    texts = (bytes(body[start : start + length]) for start, length in zip(starts, lengths, strict=True))
-    return [decode_properties(text)[UNIQ_KEY] for text in texts]
+    return [properties[UNIQ_KEY] for properties in properties_in_batch(body)]

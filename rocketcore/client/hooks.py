@@ -6,20 +6,22 @@ RocketMQ: ``SendMessageHook``, ``ConsumeMessageHook``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from rocketcore.errors import ConfigError
-from rocketcore.message import ConsumeResult, MessageQueue, ReceivedMessage, SendResult
+from rocketcore.message import ConsumeResult, Message, MessageQueue, ReceivedMessage, SendResult
 from rocketcore.transport.hooks import RpcHook
 
 __all__ = [
+    "BatchedContext",
     "ConsumeContext",
     "ConsumeHook",
     "Hook",
     "SendContext",
     "SendHook",
+    "batch_hooks",
     "call_hooks",
     "check_hooks",
     "consume_hooks",
@@ -59,6 +61,25 @@ class SendContext:
     trace_on: bool = True
     added: dict[str, str] = field(default_factory=dict)
 
+    def properties_in_batch(self) -> Iterator[dict[str, str]]:
+        """Yield the properties of each message of a batch."""
+        from rocketcore.client.outgoing import properties_in_batch
+
+        return properties_in_batch(self.body)
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchedContext:
+    """One message that was taken to leave in a batch.
+
+    added  properties that it gets beside its own
+    """
+
+    group: str
+    message: Message
+    msg_id: str
+    added: dict[str, str] = field(default_factory=dict)
+
 
 @dataclass(slots=True, kw_only=True)
 class ConsumeContext:
@@ -89,6 +110,16 @@ class SendHook(Protocol):
 
     def after_send(self, context: SendContext) -> None:
         """See how it ended."""
+
+
+class BatchHook(Protocol):
+    """What a ``SendHook`` may have, too: called for each message of ``send_batch`` and ``send_nowait``.
+
+    The call comes in the thread, or the task, that has the message sent.
+    """
+
+    def before_batch(self, context: BatchedContext) -> None:
+        """See a message before it is put into a batch."""
 
 
 class ConsumeHook(Protocol):
@@ -122,6 +153,11 @@ def rpc_hooks(hooks: Iterable[Hook]) -> tuple[RpcHook, ...]:
 def send_hooks(hooks: Iterable[Hook]) -> tuple[SendHook, ...]:
     """Return those that see sends."""
     return tuple(cast(SendHook, hook) for hook in hooks if hasattr(hook, "before_send"))
+
+
+def batch_hooks(hooks: Iterable[Hook]) -> tuple[BatchHook, ...]:
+    """Return those that see messages before they are put into batches."""
+    return tuple(cast(BatchHook, hook) for hook in hooks if hasattr(hook, "before_batch"))
 
 
 def consume_hooks(hooks: Iterable[Hook]) -> tuple[ConsumeHook, ...]:

@@ -5,11 +5,19 @@ RocketMQ 5.5.0: ``MessageBatch.generateFromList``, ``MessageDecoder.messagePrope
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Final, NamedTuple, Required, TypeAlias, TypedDict
 
+from rocketcore._fast.batch import (
+    BATCH_COLUMNS,
+    BATCH_PROPERTIES_LENGTH,
+    BATCH_PROPERTIES_START,
+    ELEMENT_FIXED_SIZE,
+    scan_batch,
+)
+from rocketcore._fast.properties import decode_properties
 from rocketcore.codes import MAX_PROPERTIES_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.ids import new_uniq_key
@@ -25,6 +33,7 @@ from rocketcore.message import (
     TRANSACTION_PREPARED,
     Message,
 )
+from rocketcore.table import Table
 
 __all__ = [
     "ArrowColumns",
@@ -38,9 +47,10 @@ __all__ = [
     "outgoing_batch",
     "outgoing_half",
     "outgoing_message",
+    "properties_in_batch",
     "property_text",
     "property_text_of_copy",
-    "with_properties",
+    "with_added",
 ]
 
 _UNBATCHABLE: Final = frozenset((DELAY, MESSAGE_TYPE, TIMER_DELAY_MS, TIMER_DELIVER_MS))
@@ -109,15 +119,14 @@ def outgoing_message(message: Message) -> Outgoing:
     return Outgoing(message.body, property_text(message, msg_id), msg_id, 0, message.flag)
 
 
-def with_properties(outgoing: Outgoing, topic: str, added: Mapping[str, str]) -> Outgoing:
-    """Return a message with properties beside its own; raises MessageIllegal for what no broker takes."""
+def with_added(text: str, topic: str, added: Mapping[str, str]) -> str:
+    """Return a property string with properties beside its own; raises MessageIllegal for what no broker takes."""
     for name, value in added.items():
         if not name or any(separator in name + value for separator in (NAME_SEPARATOR, PROPERTY_SEPARATOR)):
             raise MessageIllegal(f"message to {topic!r}: property {name!r} holds a separator character")
-    text = "".join([f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}" for name, value in added.items()])
-    text += outgoing.properties
+    text = "".join([f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}" for name, value in added.items()]) + text
     _check_length(topic, text)
-    return outgoing._replace(properties=text)
+    return text
 
 
 def outgoing_half(message: Message, group: str) -> Outgoing:
@@ -139,6 +148,15 @@ def outgoing_batch(body: bytes | memoryview, ids: Iterable[str]) -> Outgoing:
     ids  of the messages; none where nobody asks for them, nor for those that the broker would give
     """
     return Outgoing(body, "WAIT\x01true\x02", ",".join(ids), batch=True)
+
+
+def properties_in_batch(body: bytes | memoryview) -> Iterator[dict[str, str]]:
+    """Yield the properties of each message in a batch body."""
+    rows = Table(len(body) // ELEMENT_FIXED_SIZE, BATCH_COLUMNS)
+    count = scan_batch(body, 0, len(body), rows.view)
+    starts, lengths = rows.column(BATCH_PROPERTIES_START, count), rows.column(BATCH_PROPERTIES_LENGTH, count)
+    for start, length in zip(starts, lengths, strict=True):
+        yield decode_properties(bytes(body[start : start + length]))
 
 
 def property_text(message: Message, msg_id: str) -> str:

@@ -19,7 +19,7 @@ from rocketcore._fast.properties import decode_properties
 from rocketcore.client import api
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.config import ProducerConfig
-from rocketcore.client.hooks import SendContext, call_hooks, send_hooks
+from rocketcore.client.hooks import BatchedContext, SendContext, batch_hooks, call_hooks, send_hooks
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import (
     Body,
@@ -31,7 +31,7 @@ from rocketcore.client.outgoing import (
     outgoing_half,
     outgoing_message,
     property_text,
-    with_properties,
+    with_added,
 )
 from rocketcore.client.publisher import Publishers, TopicPublisher
 from rocketcore.client.runtime import Runtime
@@ -90,6 +90,9 @@ class Sender:
         self._compression = CompressionType[config.compression.upper()]
         self._checked_topics: set[str] = set()
         self._hooks = send_hooks(config.hooks)
+        self._batch_hooks = batch_hooks(config.hooks)
+        self.property_text = self._text_by_hooks if self._batch_hooks else property_text
+        """Property string of a message that may leave in a batch."""
         self._tracer: Tracer | None = None
         self._closed = False
         self._asked: Requests | None = None
@@ -255,7 +258,7 @@ class Sender:
         ids = [new_uniq_key() for _ in batch]
         encoded = encode_batch(
             [message.body for message in batch],
-            [property_text(message, msg_id).encode() for message, msg_id in zip(batch, ids, strict=True)],
+            [self.property_text(message, msg_id).encode() for message, msg_id in zip(batch, ids, strict=True)],
             [message.flag for message in batch],
         )
         return await self.send_encoded_batch(topic, message_group, queue, encoded, ids, timeout)
@@ -449,6 +452,11 @@ class Sender:
             message.check(self.config.max_message_bytes)
             self._checked_topics.add(topic)
 
+    def _text_by_hooks(self, message: Message, msg_id: str) -> str:
+        context = BatchedContext(group=self.config.group, message=message, msg_id=msg_id)
+        call_hooks([hook.before_batch for hook in self._batch_hooks], context)
+        return with_added(property_text(message, msg_id), message.topic, context.added)
+
     async def compressed(self, outgoing: Outgoing) -> Outgoing:
         """Return what is sent with a compressed body, if that is shorter."""
         body, kind, level = outgoing.body, self._compression, self.config.compression_level
@@ -512,7 +520,8 @@ class Sender:
         begun = self._clock.monotonic()
         try:
             if context.added and not outgoing.batch:
-                outgoing = with_properties(outgoing, target.queue.topic, context.added)
+                text = with_added(outgoing.properties, target.queue.topic, context.added)
+                outgoing = outgoing._replace(properties=text)
             result = await send(context, outgoing)
             if isinstance(result, SendResult):
                 context.result = result

@@ -6,24 +6,33 @@ those of the semantic conventions for messaging. Needs the extra ``otel``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, TracerProvider
+    from opentelemetry.trace import Link, Span, TracerProvider
 
-    from rocketcore.client.hooks import ConsumeContext, SendContext
+    from rocketcore.client.hooks import BatchedContext, ConsumeContext, SendContext
 
 __all__ = ["TelemetryHook"]
+
+_TRACEPARENT: Final = "traceparent"
+_MOST_LINKS: Final = 128
+"""Links of the span of a batch: no more are kept by an SDK, unless it is told so."""
 
 
 class TelemetryHook:
     """A hook of producers and push consumers: a span for each attempt to send, and for each message at a handler.
 
-    A message that is sent alone carries the context of its span; one in a batch carries none. The parent of a send is
-    the span that is current where ``send`` is called; that of a consumption is the one that its message names.
+    A message that is sent alone carries the context of its span. One that may leave in a batch, by ``send_batch`` or
+    ``send_nowait``, has a span ``create`` of its own, whose context it carries, and the span of the batch links those
+    of its messages. A message that names a span already keeps that one, and its send links it. The parent of a send is
+    the span that is current where ``send`` is called, and of a ``create`` where the message is handed over; that of a
+    consumption is the one that its message names.
 
     provider  default: the global one
     raises    ConfigError without the library
@@ -40,12 +49,35 @@ class TelemetryHook:
         self._tracer = trace.get_tracer("rocketcore", tracer_provider=provider)
         self._spans: dict[int, Span] = {}
 
+    def before_batch(self, context: BatchedContext) -> None:
+        """Have a message name a span that is about it alone."""
+        message = context.message
+        if _TRACEPARENT in message.properties:
+            return
+        span = self._tracer.start_span(
+            f"create {message.topic}",
+            kind=self._trace.SpanKind.PRODUCER,
+            attributes={
+                "messaging.system": "rocketmq",
+                "messaging.operation.name": "create",
+                "messaging.operation.type": "create",
+                "messaging.destination.name": message.topic,
+                "messaging.message.id": context.msg_id,
+                "messaging.message.body.size": len(message.body),
+            },
+        )
+        self._propagator.inject(context.added, self._trace.set_span_in_context(span))
+        span.end()
+
     def before_send(self, context: SendContext) -> None:
-        """Begin a span, and have the message name it."""
+        """Begin a span, and have the message name it, or the span link those that its messages name."""
         topic = context.queue.topic
+        links = self._links(context.properties_in_batch() if context.batch else [context.properties])
+        kinds = self._trace.SpanKind
         span = self._tracer.start_span(
             f"send {topic}",
-            kind=self._trace.SpanKind.PRODUCER,
+            kind=kinds.CLIENT if links else kinds.PRODUCER,
+            links=links,
             attributes={
                 "messaging.system": "rocketmq",
                 "messaging.operation.name": "send",
@@ -55,10 +87,11 @@ class TelemetryHook:
                 "messaging.message.id": context.msg_id,
                 "messaging.message.body.size": len(context.body),
                 "server.address": context.address,
+                **({"messaging.batch.message_count": context.msg_id.count(",") + 1} if context.batch else {}),
             },
         )
         self._spans[id(context)] = span
-        if not context.batch:
+        if not context.batch and not links:
             self._propagator.inject(context.added, self._trace.set_span_in_context(span))
 
     def after_send(self, context: SendContext) -> None:
@@ -89,6 +122,12 @@ class TelemetryHook:
         """End it; as an error where the message is to come again."""
         failed = None if context.result is ConsumeResult.SUCCESS else RuntimeError("the message is to come again")
         self._end(id(context), failed)
+
+    def _links(self, messages: Iterable[Mapping[str, str]]) -> list[Link]:
+        """Return links to the spans that messages name, by their properties."""
+        named = (self._propagator.extract(dict(each)) for each in islice(messages, _MOST_LINKS) if _TRACEPARENT in each)
+        spans = (self._trace.get_current_span(each).get_span_context() for each in named)
+        return [self._trace.Link(span) for span in spans if span.is_valid]
 
     def _end(self, key: int, error: BaseException | None) -> None:
         span = self._spans.pop(key, None)
