@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from rocketcore.errors import ConfigError
@@ -135,14 +136,28 @@ class ConsumeHook(Protocol):
 Hook: TypeAlias = RpcHook | SendHook | ConsumeHook
 T = TypeVar("T")
 
-_POINTS: Final = ("before_request", "before_send", "before_consume")
+_POINTS: Final = (
+    ("before_request", "after_response"),
+    ("before_send", "after_send"),
+    ("before_consume", "after_consume"),
+)
 
 
 def check_hooks(hooks: Iterable[Hook]) -> None:
-    """Refuse what has no method that would be called; raises ConfigError."""
+    """Refuse what has no method that would be called, or one of two, or one that is not awaited; raises ConfigError."""
     for hook in hooks:
-        if not any(hasattr(hook, point) for point in _POINTS):
-            raise ConfigError(f"a hook has one of the methods {', '.join(_POINTS)}, got {hook!r}")
+        if isinstance(hook, type):
+            raise ConfigError(f"a hook is an object, got the class {hook.__name__}")
+        points = [point for pair in _POINTS if any(hasattr(hook, each) for each in pair) for point in pair]
+        if not points:
+            names = " or ".join(" and ".join(pair) for pair in _POINTS)
+            raise ConfigError(f"a hook has the methods {names}, got {hook!r}")
+        for point in points:
+            method = getattr(hook, point, None)
+            if not callable(method):
+                raise ConfigError(f"a hook with {', '.join(points)} has all of these methods; {hook!r} has no {point}")
+            if iscoroutinefunction(method):
+                raise ConfigError(f"{point} of a hook is a plain function, {hook!r} has a coroutine function")
 
 
 def rpc_hooks(hooks: Iterable[Hook]) -> tuple[RpcHook, ...]:
@@ -170,5 +185,7 @@ def call_hooks(points: Iterable[Callable[[T], None]], context: T) -> None:
     for point in points:
         try:
             point(context)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # sys.exit() too: it would end the loop, or a send that is done already
             logger.exception("hook failed hook=%r", point)

@@ -54,8 +54,12 @@ class Seeing:
 
 
 class Failing(Seeing):
+    def __init__(self, error: BaseException | None = None) -> None:
+        super().__init__()
+        self._error = error or ValueError("no")
+
     def before_send(self, context: SendContext) -> None:
-        raise ValueError("no")
+        raise self._error
 
 
 class SentTraces:
@@ -114,9 +118,10 @@ def test_a_send_that_failed_is_seen_too() -> None:
     assert isinstance(hook.seen[1][1], NoPermission)
 
 
-def test_a_hook_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("hook", [Failing(), Failing(SystemExit(3)), Failing(asyncio.CancelledError())])
+def test_a_hook_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture, hook: Failing) -> None:
     with caplog.at_level(logging.ERROR):
-        assert asyncio.run(sender(Failing()).send("T", b"x"))
+        assert asyncio.run(sender(hook).send("T", b"x"))
     assert "hook failed" in caplog.text
 
 
@@ -130,9 +135,28 @@ def test_a_consumption_is_seen_before_and_after() -> None:
     assert hook.seen == [("handed", message), ("done", (ConsumeResult.RETRY, 2.0))]
 
 
-def test_what_has_no_point_is_refused() -> None:
-    with pytest.raises(ConfigError, match="before_request, before_send, before_consume"):
-        ClientConfig(hooks=[object()])  # type: ignore[list-item]
+class Half:
+    def before_send(self, context: SendContext) -> None:
+        pass
+
+
+class Awaited(Half):
+    async def after_send(self, context: SendContext) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("hook", "why"),
+    [
+        (object(), "before_request and after_response or before_send and after_send or before_consume and"),
+        (Half(), "has no after_send"),
+        (Awaited(), "after_send of a hook is a plain function"),
+        (Seeing, "a hook is an object, got the class Seeing"),
+    ],
+)
+def test_what_would_fail_around_a_send_is_refused(hook: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        ClientConfig(hooks=[hook])
 
 
 def test_hooks_of_sends_are_none_of_connections() -> None:
