@@ -214,7 +214,7 @@ class Producer(Sender):
                     await self._accumulator.close(timeout)
 
     async def _end(self) -> None:
-        self._closed = True
+        self.refuse()
         tasks, self._tasks = self._tasks, []
         async with contextlib.AsyncExitStack() as ends:
             ends.push_async_callback(self._client.close)

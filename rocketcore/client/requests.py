@@ -18,7 +18,7 @@ from rocketcore._fast.properties import decode_properties
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.runtime import Runtime, Signal
 from rocketcore.codes import FRAME_MAX_BYTES, REPLY_TOPIC_SUFFIX, MessageSysFlag, RequestCode, ResponseCode
-from rocketcore.errors import DecodeError, RequestTimeout, RocketError, RouteNotFound
+from rocketcore.errors import ClientClosed, DecodeError, RequestTimeout, RocketError, RouteNotFound
 from rocketcore.message import (
     ARRIVE_TIME,
     CORRELATION_ID,
@@ -63,6 +63,7 @@ class Requests:
         self._runtime = runtime
         self._clock = clock
         self._waiting: dict[str, _Waiting] = {}
+        self._closed = False
         self._without_route: set[str] = set()
         self._known_by: dict[str, object] = {}
         """Address → the connection over which its broker has had a heartbeat."""
@@ -98,12 +99,22 @@ class Requests:
                     await waiting.arrived.wait(deadline.remaining())
         finally:
             del self._waiting[correlation_id]
+        if waiting.reply is None and self._closed:
+            raise ClientClosed(
+                f"the producer was closed before request {sent.msg_id} to topic {message.topic!r} had a reply"
+            )
         if waiting.reply is None:
             raise RequestTimeout(
                 f"request {sent.msg_id} to topic {message.topic!r}: stored in {sent.queue} at offset {sent.offset}, "
                 f"no reply within {timeout:g} s"
             )
         return waiting.reply
+
+    def give_up(self) -> None:
+        """Wait for no reply any more: the producer is closed."""
+        self._closed = True
+        for waiting in list(self._waiting.values()):
+            waiting.arrived.set()
 
     async def _be_known(self) -> None:
         """Have the brokers know this producer by the connections that there are now: older ones may have ended."""
