@@ -147,9 +147,9 @@ def _retry_seconds(delay: object) -> float | None:
     """Return a delay in seconds; refused where it is given, because where it is used nobody could be told."""
     if isinstance(delay, timedelta):
         return delay.total_seconds()
-    if delay is None or isinstance(delay, (int, float)):
+    if delay is None or (isinstance(delay, (int, float)) and not isinstance(delay, bool) and not math.isnan(delay)):
         return delay
-    raise ConfigError(f"a delay is seconds or a timedelta, got {type(delay).__name__}")
+    raise ConfigError(f"a delay is seconds or a timedelta, got {delay!r:.80}")
 
 
 def delay_level_of(seconds: float) -> int:
@@ -274,7 +274,7 @@ class Message:
         if sum(value is not None for value in (delay, deliver_at, delay_level)) > 1:
             raise ConfigError("give one of delay, deliver_at and delay_level")
         if delay_level is not None:
-            if not isinstance(delay_level, int):
+            if not isinstance(delay_level, int) or isinstance(delay_level, bool):
                 raise TypeError(f"delay_level is a whole number, got {type(delay_level).__name__}")
             if not 1 <= delay_level <= len(DELAY_LEVELS):
                 raise ConfigError(f"delay_level is 1 to {len(DELAY_LEVELS)}, got {delay_level}")
@@ -287,7 +287,7 @@ class Message:
             self.properties[TIMER_DELIVER_MS] = str(round(deliver_at.timestamp() * 1000))
         else:
             seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-            if not isinstance(seconds, (int, float)):
+            if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
                 raise TypeError(f"delay is seconds or a timedelta, got {type(seconds).__name__}")
             if not 0 <= seconds < math.inf:
                 raise ConfigError(f"delay is a number of seconds of at least 0, got {seconds}")

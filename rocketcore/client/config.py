@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ssl  # noqa: F401 - TlsOption names it, for who asks for the types of the settings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
@@ -58,12 +58,29 @@ MAX_INVISIBLE_SECONDS: Final = 12 * 60 * 60
 _COMPRESSIONS: Final = ("zlib", "lz4", "zstd")
 
 
+_KINDS: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
+    "float": ((int, float), "a number"),
+    "int": ((int,), "a whole number"),
+    "str": ((str,), "text"),
+}
+"""By the annotation of a setting what it may be, and what that is called."""
+
+
+def _check_kinds(config: ClientConfig) -> None:
+    """Refuse values of a wrong kind here: where they are used, on a thread or a loop, nobody could be told."""
+    for each in fields(config):
+        kinds, name = _KINDS.get(each.type, ((object,), ""))
+        value = getattr(config, each.name)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and name):
+            raise ConfigError(f"{each.name} is {name}, got {type(value).__name__}")
+    if not isinstance(config.broker_address_map, Mapping):
+        raise ConfigError(f"broker_address_map is a mapping, got {type(config.broker_address_map).__name__}")
+
+
 def _check_above_zero(config: ClientConfig, *names: str) -> None:
     """Refuse intervals without a length and bounds that let nothing through."""
     for name in names:
         value = getattr(config, name)
-        if not isinstance(value, (int, float)):
-            raise ConfigError(f"{name} is a number above 0, got {type(value).__name__}")
         if not value > 0:
             raise ConfigError(f"{name} is above 0, got {value}")
 
@@ -83,8 +100,20 @@ def check_invisible(seconds: object) -> None:
 
 def check_close_timeout(timeout: object) -> None:
     """Refuse what is no number of seconds, before anything is closed."""
-    if timeout is not None and not isinstance(timeout, (int, float)):
-        raise ConfigError(f"close: timeout is a number of seconds, got {timeout!r}")
+    if timeout is not None:
+        check_seconds("close: timeout", timeout)
+
+
+def check_seconds(what: str, seconds: object) -> None:
+    """Refuse what is no number of seconds."""
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or seconds != seconds:
+        raise ConfigError(f"{what} is a number of seconds, got {seconds!r}")
+
+
+def check_max_messages(limit: object) -> None:
+    """Refuse what is no number of messages."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise ConfigError(f"max_messages is a whole number of at least 1, got {limit!r}")
 
 
 class NamespaceHook:
@@ -133,6 +162,7 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "namesrv", name_server_list(self.namesrv))
+        _check_kinds(self)
         _check_above_zero(self, "timeout", "heartbeat_interval", "route_interval")
         check_hooks(self.hooks)
         if bool(self.access_key) != bool(self.secret_key):

@@ -97,7 +97,9 @@ class Publishers:
         )
 
     def _own(self, queue: MessageQueue) -> MessageQueue:
-        """Return a queue as the application names it."""
+        """Return a queue as the application names it; raises TypeError for what is none."""
+        if not isinstance(queue, MessageQueue):
+            raise TypeError(f"queue is a MessageQueue, got {type(queue).__name__}")
         topic = without_namespace(queue.topic, self._config.namespace)
         return queue if topic == queue.topic else MessageQueue(topic, queue.broker, queue.queue_id)
 

@@ -14,7 +14,15 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Unpack
 
-from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, StartFrom, client_config
+from rocketcore.client.config import (
+    ConsumerConfig,
+    ConsumerOptions,
+    NameServers,
+    StartFrom,
+    check_max_messages,
+    check_seconds,
+    client_config,
+)
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.offset_store import find_offset
 from rocketcore.client.process_queue import ProcessQueue
@@ -128,8 +136,8 @@ class PullConsumer(GroupConsumer):
         self._check_subscribed()
         await self.start()
         limit = self.config.max_messages if max_messages is None else max_messages
-        if limit < 1:
-            raise ConfigError(f"max_messages is at least 1, got {limit}")
+        check_max_messages(limit)
+        check_seconds("timeout", timeout)
         if self.config.auto_commit:
             self._note_polled()
         try:

@@ -110,8 +110,10 @@ class Sender:
         return other
 
     def refuse(self) -> None:
-        """Send nothing any more."""
+        """Send nothing any more, and wait for no reply."""
         self._closed = True
+        if self._asked is not None:
+            self._asked.give_up()
 
     @overload
     async def send(
@@ -276,11 +278,14 @@ class Sender:
 
         if self._closed:
             raise ClientClosed("the producer is closed")
+        timeout = self._timeout(timeout)
+        if not isinstance(handle, str):
+            hint = ": the broker gave none, as the message is for no time" if handle is None else ""
+            raise ConfigError(f"{handle!r} is no handle of a message to {topic!r}{hint}")
         try:
             broker = RecallHandle.decode(handle).broker
         except DecodeError as error:
             raise ConfigError(f"{handle!r} is no handle of a message to {topic!r}: {error}") from None
-        timeout = self.config.timeout if timeout is None else timeout
         end = self._clock.monotonic() + timeout
         await self.publisher(topic, timeout)
         address = self.instance.routes.publish_address(broker)

@@ -20,7 +20,14 @@ from collections.abc import Coroutine, Iterable
 from datetime import datetime
 from typing import Any, Final, Unpack
 
-from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
+from rocketcore.client.config import (
+    ConsumerConfig,
+    ConsumerOptions,
+    NameServers,
+    check_max_messages,
+    check_seconds,
+    client_config,
+)
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.popper import ANY_QUEUE, HOLD_SECONDS, Popper
 from rocketcore.client.process_queue import ProcessQueue
@@ -208,8 +215,8 @@ class SimpleConsumer(Subscriber):
         self, received: list[ReceivedMessage], max_messages: int = 16, timeout: float = 10.0
     ) -> list[ReceivedMessage]:
         """As ``receive``, for who may be interrupted: ``put_back`` takes what was then received."""
-        if max_messages < 1:
-            raise ConfigError(f"max_messages is at least 1, got {max_messages}")
+        check_max_messages(max_messages)
+        check_seconds("timeout", timeout)
         self._check_subscribed()
         await self.start()
         deadline = Deadline(timeout, self.clock)

@@ -149,7 +149,13 @@ class Subscriber:
         self._news.clear()
         await self._news.wait()
 
+    def _check_loop(self) -> None:
+        """Refuse to work on another loop than that of ``start``, where nothing would ever come; raises ConfigError."""
+        if self._started and self._loop is not asyncio.get_running_loop():
+            raise ConfigError(f"the consumer of group {self.group!r} was started on another event loop")
+
     def _check_subscribed(self) -> None:
+        self._check_loop()
         if not self.topics() and not self._closed:
             raise ConfigError(f"the consumer of group {self.group!r} has no subscription: it would receive nothing")
 
@@ -168,6 +174,9 @@ class Subscriber:
 
         raises  ConfigError for a tag and an SQL expression at once, MessageIllegal for a bad topic name
         """
+        for what, value in (("topic", topic), ("tag", tag or ""), ("sql", sql or "")):
+            if not isinstance(value, str):
+                raise TypeError(f"subscribe(): {what} is text, got {type(value).__name__}")
         topic = self.wire_topic(topic)
         check_topic(topic)
         if tag is not None and sql is not None:

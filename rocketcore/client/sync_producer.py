@@ -205,7 +205,7 @@ class Producer:
         """
         from rocketcore.client.transaction import AsyncTransaction, Transaction
 
-        return Transaction(AsyncTransaction(self._logic(), message, queue, timeout))
+        return Transaction(AsyncTransaction(self._logic(), message, queue, timeout, self))
 
     def send_arrow(
         self, topic: str, record_batch: pyarrow.RecordBatch | pyarrow.Table, **columns: Unpack[ArrowColumns]

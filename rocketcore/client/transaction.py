@@ -39,7 +39,14 @@ class AsyncTransaction:
     told     whether the broker has confirmed it
     """
 
-    def __init__(self, sender: Sender, message: Message, queue: MessageQueue | None, timeout: float | None) -> None:
+    def __init__(
+        self,
+        sender: Sender,
+        message: Message,
+        queue: MessageQueue | None,
+        timeout: float | None,
+        producer: object = None,
+    ) -> None:
         if sender.config.checker is None:
             raise ConfigError("a transaction needs Producer(checker=…): a broker that did not hear the outcome asks it")
         self.message = message
@@ -47,6 +54,7 @@ class AsyncTransaction:
         self.state = TransactionState.UNKNOWN
         self.told = False
         self._sender = sender
+        self._producer = producer  # not to be forgotten, and closed, before this ends
         self._queue = queue
         self._timeout = timeout
 

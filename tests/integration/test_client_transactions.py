@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import queue
@@ -256,6 +257,20 @@ def test_wrong_use(cluster: LocalCluster, topic: str) -> None:
             producer.transaction(rmq.Message(topic, b"x", delay_level=3)).begin()
         with pytest.raises(TypeError, match="a Message, got str"):
             producer.transaction(topic).begin()  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="queue is a MessageQueue, got int"):
+            producer.transaction(message, queue=3).begin()  # type: ignore[arg-type]
+
+
+def test_a_transaction_keeps_its_producer(cluster: LocalCluster, topic: str) -> None:
+    """One that nobody else refers to would be closed, and the outcome told to nobody."""
+    producer = rmq.Producer(cluster.namesrv, group=new_group(), checker=never)
+    transactions = [producer.transaction(rmq.Message(topic, b"x"))]
+    del producer
+    with transactions[0]:
+        gc.collect()
+    assert transactions[0].told
+    with pytest.warns(ResourceWarning, match="unclosed producer"):
+        transactions.clear()
 
 
 def test_a_forked_child_is_asked_too(cluster: LocalCluster, topic: str) -> None:

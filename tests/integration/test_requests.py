@@ -97,6 +97,34 @@ def test_nobody_answers(namesrv: str, topic: str) -> None:
             producer.request(rmq.Message(topic, b"?"), timeout=0.3)
         with pytest.raises(rmq.errors.ConfigError, match="timeout"):
             producer.request(topic, b"?", timeout=0)
+        with pytest.raises(TypeError, match="queue is a MessageQueue, got int"):
+            producer.request(topic, b"?", queue=3)  # type: ignore[arg-type]
+        with pytest.raises(rmq.errors.ConfigError, match=r"None is no handle of .*: the broker gave none"):
+            producer.recall(topic, producer.send(topic, b"for no time").recall_handle)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("world", ["threads", "loop"])
+def test_who_waits_for_a_reply_hears_that_the_producer_is_closed(namesrv: str, topic: str, world: str) -> None:
+    """At once, and not when its time is over."""
+    with rmq.PullConsumer(namesrv, group=new_group(), start_from="first") as consumer:
+        consumer.subscribe(topic)
+
+        async def on_loop() -> None:
+            async with aio.Producer(namesrv, group=new_group()) as producer:
+                waiting = asyncio.create_task(producer.request(topic, b"?", timeout=50.0))
+                assert await asyncio.to_thread(consumer.poll, 10.0)
+                await producer.close()
+                await waiting
+
+        def on_threads() -> None:
+            with ThreadPoolExecutor(1) as pool, rmq.Producer(namesrv, group=new_group()) as producer:
+                waiting = pool.submit(producer.request, topic, b"?", timeout=50.0)
+                assert consumer.poll(10.0)
+                producer.close()
+                waiting.result()
+
+        with pytest.raises(rmq.ClientClosed, match=r"closed before request .* had a reply"):
+            asyncio.run(on_loop()) if world == "loop" else on_threads()
 
 
 def test_a_reply_by_a_producer(namesrv: str, topic: str) -> None:

@@ -134,9 +134,21 @@ def test_name_servers_of_a_config_are_checked_where_it_is_made() -> None:
         ProducerConfig(namesrv=("http://a:1",))
 
 
-def test_a_setting_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ConfigError, match="timeout is a number above 0, got str"):
-        ProducerConfig(timeout="3")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("kind", "setting", "why"),
+    [
+        (ProducerConfig, {"timeout": "3"}, "timeout is a number, got str"),
+        (ProducerConfig, {"linger": True}, "linger is a number, got bool"),
+        (ProducerConfig, {"retries": 1.5}, "retries is a whole number, got float"),
+        (ProducerConfig, {"group": 3}, "group is text, got int"),
+        (ProducerConfig, {"selector": 3}, "selector is a name or a function, got int"),
+        (ConsumerConfig, {"suspend_time": None}, "suspend_time is a number, got NoneType"),
+        (ConsumerConfig, {"broker_address_map": 3}, "broker_address_map is a mapping, got int"),
+    ],
+)
+def test_a_setting_of_a_wrong_kind_is_refused(kind: type[ClientConfig], setting: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        kind(**setting)
 
 
 def test_a_group_name_is_checked() -> None:

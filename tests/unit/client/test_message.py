@@ -39,6 +39,7 @@ def logic(remoting: FakeRemoting) -> Sender:
         ("T", b"x", {"keys": [1]}, "each of keys is text, got int"),
         ("T", b"x", {"flag": "a"}, "flag is a whole number, got str"),
         ("T", b"x", {"delay_level": "3"}, "delay_level is a whole number, got str"),
+        ("T", b"x", {"delay_level": True}, "delay_level is a whole number, got bool"),
         ("T", b"x", {"delay": "3"}, "delay is seconds or a timedelta, got str"),
         ("T", b"x", {"deliver_at": 3}, "deliver_at is a datetime, got int"),
         ("T", b"x", {"tags": "a"}, r"send\(\) has no option 'tags': did you mean tag\?"),

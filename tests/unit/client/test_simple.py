@@ -365,8 +365,17 @@ def test_wrong_use_is_named() -> None:
         pulled.change_invisible(5)
 
     async def test(consumer: SimpleConsumer, remoting: Brokers, clock: ManualClock) -> None:
-        with pytest.raises(ConfigError, match="at least 1"):
-            await consumer.receive(0)
+        for wrong in (0, 2.5, "3", True):
+            with pytest.raises(ConfigError, match=r"max_messages is a whole number of at least 1, got"):
+                await consumer.receive(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="timeout is a number of seconds, got None"):
+            await consumer.receive(1, None)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"subscribe\(\): topic is text, got int"):
+            await consumer.subscribe(3)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"subscribe\(\): tag is text, got list"):
+            await consumer.subscribe("T", tag=["a"])  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="was started on another event loop"):
+            await asyncio.to_thread(asyncio.run, consumer.receive(1, 1.0))
         await consumer.unsubscribe("T")
         with pytest.raises(ConfigError, match="no subscription"):
             await consumer.receive()
