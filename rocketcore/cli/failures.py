@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rocketcore.cli.options import Settings
 from rocketcore.cli.render import json_text, tell
@@ -27,6 +27,7 @@ from rocketcore.errors import (
     RequestTimeout,
     RocketError,
     RouteNotFound,
+    ServiceNotAvailable,
     StoreLocked,
     TopicNotExist,
 )
@@ -104,6 +105,13 @@ _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
 )
 
 
+_BY_TEXT: Final = (
+    ("filter message by SQL92", "rocket broker config set BROKER enablePropertyFilter true has it do so"),
+    ("timer message illegal", "no message waits longer than the broker's timerMaxDelaySec, three days unless set"),
+)
+"""What to do where the code of a refusal says too little: part of the text of Apache's brokers and ours."""
+
+
 def failure_of(error: BaseException, settings: Settings) -> Failure:
     """Translate an exception that a command let out."""
     what = f"{settings.command} failed"
@@ -121,7 +129,7 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
         if isinstance(error, kind):
             return Failure(exit_code, code, what, why, _special_hint(error, settings) or hint)
     if isinstance(error, BrokerError):
-        return Failure(EXIT_FAILED, error.code_name, what, why, "")
+        return Failure(EXIT_FAILED, error.code_name, what, why, _special_hint(error, settings))
     if isinstance(error, RocketError):
         code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).upper()  # as RocketMQ's codes are written
         return Failure(EXIT_FAILED, code, what, why, "")
@@ -140,6 +148,15 @@ def _special_hint(error: BaseException, settings: Settings) -> str:
         return _TLS_HINT
     if isinstance(error, NoPermission) and " config " in f"{settings.command} ":
         return "this setting is protected: it is changed in the server's file, and counts from its next start on"
+    if isinstance(error, TopicNotExist | RouteNotFound) and " dlq " in f"{settings.command} ":
+        return "rocket dlq list shows which groups have dead letters"
+    if isinstance(error, ServiceNotAvailable):
+        return "rocket doctor shows how full its disk is; rocket broker clean deletes what is old enough"
+    for part, hint in _BY_TEXT:
+        if part in str(error):
+            return hint
+    if isinstance(error, ConfigError) and (install := re.search("pip install '[^']+'", str(error))):
+        return install[0]
     if isinstance(error, ConnectError):
         try:
             name_servers = settings.namesrv.split(";")

@@ -12,6 +12,7 @@ from rocketcore.cli.failures import EXIT_FAILED, EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
 from rocketcore.cli.render import Column, show_object, show_rows
 from rocketcore.codes import TRACE_TOPIC
+from rocketcore.errors import TopicNotExist
 from rocketcore.ids import is_offset_id
 
 if TYPE_CHECKING:
@@ -73,13 +74,15 @@ def status(message_id: str, topic: str | None, group: str | None) -> None:
 @click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
 def trace(message_id: str, trace_topic: str) -> None:
     with open_lists() as admin:
-        traces = admin.message_traces(message_id, trace_topic=trace_topic)
+        try:
+            traces = admin.message_traces(message_id, trace_topic=trace_topic)
+        except TopicNotExist:  # the first trace makes it
+            traces = []
     if not traces:
         admin.check_whole()
-        raise CommandFailed(
-            "NOT_FOUND", f"no client has traced {message_id!r} in {trace_topic}",
-            "traces come some seconds later, of clients with trace=True", exit_code=EXIT_NOT_FOUND,
-        )  # fmt: skip
+        hint = "traces come some seconds later, of clients that were told to: trace=True, Java's enableMsgTrace"
+        what = f"no client has traced {message_id!r} in {trace_topic}"
+        raise CommandFailed("NOT_FOUND", what, hint, exit_code=EXIT_NOT_FOUND)
     show_rows(
         [trace_row(each) for each in traces],
         ["at", "event", "group", "success", "seconds", Column("retry_times", "RETRY"), "broker_address"],

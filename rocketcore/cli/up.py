@@ -80,6 +80,10 @@ def up(
         why = "start servers with TLS one by one" if name.startswith("tls.") else _OWN.get(name)
         if why is not None:
             raise click.UsageError(f"{sources.where(name)}: {name} is not for rocket up: {why}")
+    if with_console:
+        from rocketcore.console.serve import check_extra
+
+        check_extra()
     ended = threading.Event()
     ended_by: list[int] = []
 

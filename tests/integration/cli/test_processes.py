@@ -235,6 +235,15 @@ def test_settings_that_up_does_not_take(
     assert "--insecure allows it" in capsys.readouterr().err
 
 
+def test_up_misses_the_console_that_it_is_asked_for_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("rocketcore.local.LocalCluster", lambda *_, **__: pytest.fail("servers were started"))
+    assert run(["up", "--console", "--port", "0"]) == 2
+    assert "hint: pip install 'rocketcore[console]'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("emptied", [True, False], ids=["empty", "gone"])
 def test_a_lost_log_is_named_at_the_start(processes: Processes, tmp_path: Path, emptied: bool) -> None:
     """The folder of the log was on a disk that is not mounted, say. Consumers have passed the offsets up to there."""

@@ -27,6 +27,7 @@ from rocketcore.errors import (
     PartlyDone,
     RequestTimeout,
     RouteNotFound,
+    ServiceNotAvailable,
     StoreCorrupted,
     TopicNotExist,
 )
@@ -397,6 +398,19 @@ def test_wrong_use_has_the_form_of_every_error(capsys: pytest.CaptureFixture[str
         (ConnectError("ROUTE at n:1: refused"), "rocket produce", "start one with: rocket up"),
         (NoPermission(16, "x"), "rocket namesrv config set", "this setting is protected"),
         (NoPermission(16, "x"), "rocket produce", "rocket topic route shows the topic's permission"),
+        (TopicNotExist(17, "x"), "rocket dlq show", "rocket dlq list"),
+        (ServiceNotAvailable(14, "disk full"), "rocket produce", "rocket doctor"),
+        (
+            BrokerError(1, "The broker does not support consumer to filter message by SQL92"),
+            "rocket tail",
+            "rocket broker config set BROKER enablePropertyFilter true",
+        ),
+        (BrokerError(13, "timer message illegal, the delay …"), "rocket produce", "no message waits longer than"),
+        (
+            ConfigError("it needs jinja2: pip install 'rocketcore[console]'"),
+            "rocket up",
+            "pip install 'rocketcore[console]'",
+        ),
     ],
 )
 def test_hints_name_what_failed(error: Exception, command: str, hint: str) -> None:
