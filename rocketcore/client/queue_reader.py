@@ -205,6 +205,8 @@ class QueueReader:
             process_queue.clear()
             process_queue.next_offset = process_queue.max_offset = moved
             consumer.offsets.update(process_queue.queue, moved, reset=True)
+        if result.min_offset <= begun <= result.max_offset:
+            what = "those of the group were reset"
         text = "offset moved, %s group=%s queue=%s from=%d to=%d"
         warn(logger, text, what, consumer.group, process_queue.queue, begun, moved)
         if moved < begun:

@@ -67,7 +67,7 @@ class Broker(FakeRemoting):
         if next_offset != UNSAID:
             response.ext_fields = {
                 "nextBeginOffset": f"{next_offset}",
-                "minOffset": "0",
+                "minOffset": f"{next_offset if code == MOVED else 0}",
                 "maxOffset": "1000",
                 "suggestWhichBrokerId": "0",
             }
@@ -229,6 +229,19 @@ def test_what_was_pulled_before_a_broker_deleted_it_is_handed_out(caplog: pytest
 
     run(body)
     assert "293 offsets were deleted unread group=G" in caplog.text
+
+
+def test_offsets_that_the_queue_still_holds_were_reset(caplog: pytest.LogCaptureFixture) -> None:
+    async def body() -> None:
+        broker = Broker((FOUND, 7, stored(5, 6)), (MOVED, 5, b""), (FOUND, 7, stored(5, 6)))
+        consumer = PullConsumer(group="G")
+        consumer.add_subscription("T", None, None)
+        await pull(consumer, broker, 5)
+        assert [message.offset for message in await consumer.poll(5.0)] == [5, 6]
+        await consumer.close()
+
+    run(body)
+    assert "offset moved, those of the group were reset group=G" in caplog.text
 
 
 def test_an_answer_that_inflates_beyond_the_window_is_taken_as_far_as_there_is_room() -> None:
