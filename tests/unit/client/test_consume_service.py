@@ -222,7 +222,7 @@ def test_a_delay_that_is_none_is_refused_where_it_is_given() -> None:
         harness.service.set_handler("T", None)
         harness.fill(2)
         first, second = await harness.service.take(2)
-        with pytest.raises(ConfigError, match="seconds or a timedelta, got str"):
+        with pytest.raises(ConfigError, match="seconds or a timedelta, got 'soon'"):
             first.retry(wrong)
         second.retry(timedelta(seconds=3))
         assert harness.results[-1][2] == 3
