@@ -44,6 +44,13 @@ class Shown:
         shown = self.number(value)
         return shown if value is None else f"{shown} {self._t(one if value == 1 else many)}"
 
+    def two_millis(self, first: float | None, second: float | None, instead: str | None = None) -> str:
+        """Return two times in milliseconds; of the first only a range may be known, as a broker writes it."""
+        if first is None and second is None and instead is None:
+            return UNKNOWN
+        shown = self.number(first) if first is not None or instead is None else instead.removesuffix("ms")
+        return f"{shown} / {self.number(second)} ms"
+
     def rate(self, value: float | None, unit: str = "msg/s") -> str:
         return UNKNOWN if value is None else f"{self.number(round(value, 2))} {self._t(unit)}"
 

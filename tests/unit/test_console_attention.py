@@ -14,7 +14,7 @@ pytest.importorskip("jinja2")
 from rocketcore.admin.survey import GroupProgress, GroupSurvey, TopicSurvey
 from rocketcore.codes import TRANS_GROUP, TRANS_HALF_TOPIC
 from rocketcore.console.counts import TopicCounts
-from rocketcore.console.pages.overview import _attention, _half
+from rocketcore.console.pages.overview import _attention, _delayed, _half
 from rocketcore.console.pages.topic import _problems
 from rocketcore.console.topic_rates import TopicRates
 from rocketcore.errors import ConnectError
@@ -74,6 +74,13 @@ def test_half_messages_are_those_that_our_brokers_count_or_that_apaches_check_ha
     assert _half(counts, [apaches], with_halves, GroupSurvey()) is None
     asyncio.run(counts.count([TRANS_HALF_TOPIC]))
     assert _half(counts, [apaches], with_halves, GroupSurvey()) == 200  # those that are kept
+
+
+def test_delayed_messages_are_those_of_timers_and_of_levels() -> None:
+    levels = {"scheduleMessageOffset_1": "10,12", "scheduleMessageOffset_18": "0,5", "scheduleMessageOffset_2": "x"}
+    assert _delayed({"timerCongestNum": "3", **levels}) == 10
+    assert _delayed({"bootTimestamp": "1", **levels}) == 7
+    assert _delayed({}) is None
 
 
 def test_a_topic_on_one_of_several_brokers_is_odd() -> None:

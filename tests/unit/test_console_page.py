@@ -12,7 +12,9 @@ pytest.importorskip("starlette")
 
 from rocketcore.console import accounts, app, console, safety
 from rocketcore.console.defaults import changed_settings
+from rocketcore.console.language import Language
 from rocketcore.console.samples import by_python, by_shell
+from rocketcore.console.show import UNKNOWN, Shown
 from tests.fixtures.pages import PAGES
 
 PAGE = (PAGES / "console.md").read_text("utf-8")
@@ -78,3 +80,13 @@ def test_samples_say_bodies_that_a_shell_or_the_command_would_take_for_something
     assert by_shell("h:1", "t", "@file", "", [], {}) == "printf '%s\\n' @file | rocket produce --namesrv h:1 -- t -"
     assert by_shell("h:1", "t", "@file\nmore", "", [], {}) is None
     compile(by_python("h:1", "t", "a\n'\"b", "x", ["k"], {"a": "1"}), "sample", "exec")
+
+
+def test_values_are_shown_with_their_units_and_what_is_unknown_is_a_dash() -> None:
+    shown = Shown(Language("en"))
+    assert shown.two_millis(0.25, 18.32) == "0.2 / 18.3 ms"
+    assert shown.two_millis(None, 12.0, "0~10ms") == "0~10 / 12 ms"
+    assert shown.two_millis(None, None, "0~10ms") == "0~10 / – ms"
+    assert shown.two_millis(None, None) == UNKNOWN
+    assert shown.process("10.0.0.1@7#99") == "10.0.0.1@7"
+    assert shown.client("<b>@7#99") == '<span class="whole">&lt;b&gt;@7</span><wbr><span class="whole">#99</span>'

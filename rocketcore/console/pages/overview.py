@@ -76,13 +76,25 @@ def _figures(brokers: list[BrokerStatus]) -> dict[str, Any]:
     runtimes: list[Mapping[str, str]] = [each.runtime or {} for each in brokers if each.broker_id == MASTER_ID]
     ratios = [broker_figures(runtime)["disk_ratio"] for runtime in runtimes]
     logs = [broker_figures(runtime)["log_bytes"] for runtime in runtimes]
-    timers = [whole(runtime.get("timerCongestNum")) for runtime in runtimes]
+    delayed = [_delayed(runtime) for runtime in runtimes]
     known_ratios = [ratio for ratio in ratios if ratio is not None]
     return {
         "disk_ratio": max(known_ratios, default=None),
         "log_bytes": None if None in logs or not logs else sum(logs),
-        "delayed": None if None in timers or not timers else sum(each or 0 for each in timers),
+        "delayed": None if None in delayed or not delayed else sum(each or 0 for each in delayed),
     }
+
+
+def _delayed(runtime: Mapping[str, str]) -> int | None:
+    """Return how many messages wait for a time or in the queues of delay levels; None where a broker does not say."""
+    if not runtime:
+        return None
+    waiting = whole(runtime.get("timerCongestNum")) or 0  # 4.9 has no timers
+    for name, said in runtime.items():
+        if name.startswith("scheduleMessageOffset_"):
+            position, _, end = said.partition(",")
+            waiting += max(0, (whole(end) or 0) - (whole(position) or 0))
+    return waiting
 
 
 def _half(counts: TopicCounts, brokers: list[BrokerStatus], topics: TopicSurvey, groups: GroupSurvey) -> int | None:

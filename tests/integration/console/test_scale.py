@@ -89,11 +89,11 @@ def test_each_page_of_a_thousand_is_there_within_a_second(large: LocalCluster) -
                         "/topic?name=topic-0007&tab=groups", "/topic?name=topic-0007&tab=queues",
                         "/topic?name=topic-0007&tab=config", "/topic/delete?name=topic-0007", "/group?name=group-0007",
                         "/group?name=group-0007&tab=members", "/group/reset?name=group-0007", "/metrics"):  # fmt: skip
-            page, took = browser.get(address), 2.0  # which compiles its template
-            for _ in range(2):  # of which one may fall together with a sample
+            for _ in range(3):  # one compiles the template, one may fall together with a sample
                 began = time.process_time()  # of broker and console together, however busy the machine is
                 page = browser.get(address)
-                took = min(took, time.process_time() - began)
+                if (took := time.process_time() - began) < 1:
+                    break
             assert page.status_code == 200
             assert address == "/metrics" or requests_of(page.text) <= MOST_REQUESTS, address
             assert took < 1, (address, took)
