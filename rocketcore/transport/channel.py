@@ -389,7 +389,10 @@ class Channel(asyncio.Protocol):
     async def _serve_later(
         self, command: RemotingCommand, result: Awaitable[RemotingCommand | None], arrived: float, last_ended: float
     ) -> None:
+        begun = False
         try:
+            await self.turn()
+            begun = True
             response = await result
         except asyncio.CancelledError as error:
             # Where nobody cancelled this task, it is the end of something that the handler waited for.
@@ -401,10 +404,24 @@ class Channel(asyncio.Protocol):
             response = self._failure(command, error)
         finally:
             self._serving -= 1
+            if not begun and asyncio.iscoroutine(result):
+                result.close()
         self._finish(command, response)
         self._slow.ended = ended = self._monotonic()
         if ended - arrived >= self._slow.seconds:
             self._tell_slow(command, arrived, last_ended, ended)
+
+    async def turn(self) -> None:
+        """Wait until an answer may be worked on: when the peer takes its answers, and others had their turn."""
+        turns = self._endpoint.turns
+        if not self._reading_stopped and turns.has_room():
+            return
+        while True:
+            if self._reading_stopped:
+                await self._outbound.emptied()
+            await turns.wait()
+            if not self._reading_stopped:
+                return
 
     def _tell_slow(
         self, command: RemotingCommand, arrived: float, last_ended: float, ended: float, requests: int = 1

@@ -12,6 +12,7 @@ from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.routes import Routes
 from rocketcore.transport.slow_requests import SlowRequests
+from rocketcore.transport.turns import Turns
 
 __all__ = ["Endpoint"]
 
@@ -31,6 +32,7 @@ class Endpoint(Generic[C]):
     going_away       a server that stops: those who understand it are asked to go
     takes_requests   False: what the others still ask is dropped unseen, for their connections are about to close
     slow             is told of requests that took too long; a client's are not looked at
+    turns            which requests begin in a turn of the loop
     partial_bytes    of incomplete frames, held for all connections
     """
 
@@ -55,6 +57,7 @@ class Endpoint(Generic[C]):
         self.close_callbacks: list[Callable[[C], None]] = []
         self.channels: set[C] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.turns = Turns(clock.monotonic)
         self.going_away = False
         self.takes_requests = True
         self.partial_bytes = 0

@@ -388,6 +388,50 @@ def test_peers_that_send_a_byte_at_a_time_are_closed_at_the_deadline() -> None:
             peer.eventually(lambda: server.channels() == 0)
 
 
+def test_a_peer_that_asks_a_broker_for_large_answers_and_takes_none(broker: Witness) -> None:
+    """A message of 2 MiB, for which it asks a hundred times in 20 KiB: answers are made as it takes them."""
+    for kind in ("lookups", "pulls", "pops"):
+        ask_and_take_none(broker, kind)
+
+
+def ask_and_take_none(broker: Witness, kind: str) -> None:
+    address, asked = broker.process.address, 100
+    with Peer(address, apache=False) as peer, RawConnection(address, TIMEOUT) as greedy:
+        for group in range(asked):
+            peer.ask(200, body=b'{"groupName":"g%d"}' % group)
+        send = {
+            "a": "p", "b": kind, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": "",
+        }  # fmt: skip
+        assert peer.ask(310, send, b"first").code == 0
+        before = peak_bytes(broker.process.pid)
+        place = {"topic": kind, "queueId": "0", "maxMsgNums": "1"}
+        pull = place | {"queueOffset": "1", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "9000"}
+        pop = place | {"invisibleTime": "9000", "pollTime": "9000", "initMode": "1"}
+        for group in range(asked):
+            of_group = {"consumerGroup": f"g{group}", "subVersion": "0", "subscription": "*"}
+            if kind == "pulls":
+                greedy.send(json_frame({"code": 11, "opaque": group, "extFields": pull | of_group}))
+            elif kind == "pops":
+                assert peer.ask(200050, {**pop, "pollTime": "0", **of_group}).code == 0
+                greedy.send(json_frame({"code": 200050, "opaque": group, "extFields": pop | of_group}))
+        if kind == "pulls":
+            greedy.send(json_frame({"code": 30, "opaque": asked, "extFields": place}))
+            assert greedy.read_frame()[0]["opaque"] == asked, "all before it wait"
+        elif kind == "pops":
+            last = {"consumerGroup": f"g{asked - 1}", **place}
+            peer.eventually(lambda: (peer.ask(200055, last).ext_fields or {})["pollingNum"] == "1")
+        stored = peer.ask(310, send, bytes(2 * MIB))
+        assert stored.code == 0
+        if kind == "lookups":
+            offset = str(int((stored.ext_fields or {})["msgId"][-16:], 16))
+            greedy.send(json_frame({"code": 33, "opaque": 1, "extFields": {"offset": offset}}) * asked)
+        for _ in range(20):
+            assert peer.ask(30, place).code == 0
+        broker.check_peak(before + 64 * MIB)
+        for _ in range(5):
+            assert len(greedy.read_frame()[1]) > 2 * MIB
+
+
 def test_a_peer_that_asks_and_never_reads(namesrv: Witness) -> None:
     """The server stops to read it when its answers pile up; once it reads, every answer is there and in order."""
     topic = str(namesrv._peer.json(206)["topicList"][0])

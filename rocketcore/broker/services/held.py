@@ -1,5 +1,8 @@
 """Requests that are answered later: by key, by connection and by deadline; what ends one is for who holds it.
 
+One message may be for thousands: they are resumed a millisecond at a time, and none whose connection does not take the
+answers that it has.
+
 A held request ends when it is woken, when its time is over, or with its connection. A tick looks at those whose second
 has come, not at all that are held.
 """
@@ -7,6 +10,7 @@ has come, not at all that are held.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
@@ -19,6 +23,8 @@ __all__ = ["PER_CONNECTION", "TICK_SECONDS", "HeldRequests"]
 TICK_SECONDS = 1.0
 PER_CONNECTION = 1024
 """Requests that one connection may hold. A client holds one for each queue that it reads."""
+TURN_SECONDS = 0.001
+UNREAD_SECONDS = 0.05
 MOST_TEXT = 64 << 20
 """Characters of the headers of all that is held, a quarter of them of one connection: each may have 256 Ki."""
 
@@ -66,8 +72,11 @@ class HeldRequests(Generic[HeldT]):
         # By the second of their deadline: each ends at a tick of that second or the next.
         self._due: dict[int, dict[HeldT, None]] = {}
         self._by_channel: dict[Channel, set[HeldT]] = {}
-        self._ready: list[HeldT] = []
+        self._ready: deque[HeldT] = deque()
         self._runs_soon = False
+        self._unread: dict[Channel, list[HeldT]] = {}
+        """What is ready, of connections that do not take their answers: each is looked at again when they do."""
+        self._tries_unread = False
         self._task = PeriodicTask(name, self.tick, TICK_SECONDS)
 
     def __len__(self) -> int:
@@ -80,7 +89,9 @@ class HeldRequests(Generic[HeldT]):
         """Stop the timer and answer every held request, so that no client waits for a broker that is gone."""
         await self._task.stop()
         self._wake([each for held in list(self._held.values()) for each in held])
-        self._run_ready()
+        while self._ready:
+            self._run_ready()
+        self._unread.clear()
 
     def hold(self, held: HeldT) -> bool:
         """Keep a request; False, and not kept, where too many are held already: in all, by its connection, for its key.
@@ -127,6 +138,7 @@ class HeldRequests(Generic[HeldT]):
         """Drop the requests of a connection that is gone."""
         for held in self._by_channel.pop(channel, ()):
             self._forget(held)
+        self._unread.pop(channel, None)
 
     def _wake(self, woken: list[HeldT]) -> None:
         """Take requests out and resume them at the end of this turn, when all messages of one dispatch are readable."""
@@ -142,10 +154,33 @@ class HeldRequests(Generic[HeldT]):
             asyncio.get_running_loop().call_soon(self._run_ready)
 
     def _run_ready(self) -> None:
+        """Resume what is ready, for a millisecond in a turn of the loop, and while its connection takes answers."""
         self._runs_soon = False
-        ready, self._ready = self._ready, []
-        for held in ready:
+        monotonic = self._clock.monotonic
+        ends = monotonic() + TURN_SECONDS
+        while self._ready:
+            held = self._ready.popleft()
+            if held.channel.write_paused:
+                self._unread.setdefault(held.channel, []).append(held)
+                self._try_unread_soon()
+                continue
             self._resume(held)
+            if self._ready and monotonic() >= ends:
+                self._run_soon()
+                return
+
+    def _try_unread_soon(self) -> None:
+        if not self._tries_unread:
+            self._tries_unread = True
+            asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._try_unread)
+
+    def _try_unread(self) -> None:
+        self._tries_unread = False
+        for channel in [channel for channel in self._unread if not channel.write_paused]:
+            self._ready += self._unread.pop(channel)
+            self._run_soon()
+        if self._unread:
+            self._try_unread_soon()
 
     def _take_out(self, woken: list[HeldT]) -> None:
         for held in woken:

@@ -25,6 +25,7 @@ __all__ = ["CAPACITY", "PER_GROUP", "PER_TOPIC", "HeldPop", "PopPoll"]
 CAPACITY = 100_000
 PER_TOPIC = 10_000
 """Each message of a topic looks at those who wait for it."""
+STOP_SECONDS = 1.0
 PER_GROUP = 1024
 """Of one group for one topic (Java: ``popPollingSize``, which counts by queue)."""
 
@@ -62,7 +63,10 @@ class PopPoll(HeldRequests[HeldPop]):
     async def stop(self) -> None:
         self._stopped = True
         await super().stop()
-        await asyncio.gather(*self._tasks)
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+            for task in left:  # of connections that do not take their answers
+                task.cancel()
 
     def hold(self, held: HeldPop) -> bool:
         if self._stopped or self._of_topic[held.key[0]] >= PER_TOPIC or not super().hold(held):
@@ -82,7 +86,8 @@ class PopPoll(HeldRequests[HeldPop]):
     async def _answer(held: HeldPop) -> None:
         channel, request = held.channel, held.request
         try:
-            response = await held.again()
+            await channel.turn()
+            response = None if channel.closed else await held.again()
         except Exception as error:
             response = exchange.failure(request, error, "broker", channel.remote_address)
         if response is not None and not channel.closed and not request.is_oneway:

@@ -26,7 +26,7 @@ class FakeChannel:
     def __init__(self, remote_address: str = "127.0.0.1:50001") -> None:
         self.remote_address = remote_address
         self.attributes: dict[str, Any] = {}
-        self.closed = False
+        self.closed = self.write_paused = False
         self.sent: list[RemotingCommand] = []
         self.written: list[bytes] = []
 

@@ -174,6 +174,42 @@ def test_one_connection_cannot_take_the_places_of_all() -> None:
     asyncio.run(run())
 
 
+def test_one_message_for_many_is_answered_in_turns_and_to_those_who_take_answers() -> None:
+    async def run() -> None:
+        clock = ManualClock()
+        resumed: list[HeldPull] = []
+        all_are = asyncio.Event()
+
+        def resume(pull: HeldPull) -> None:
+            resumed.append(pull)
+            clock.advance(0.004)
+            if len(resumed) == 20:
+                all_are.set()
+
+        polls = LongPoll(resume, lambda topic, queue_id: 0, clock=clock)
+        reads, stuck = cast(Channel, FakeChannel()), FakeChannel()
+        stuck.write_paused = True
+        for number in range(20):
+            channel = reads if number % 2 else cast(Channel, stuck)
+            polls.hold(HeldPull(channel, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+        polls.message_arrived("T", 0, 1, 0)
+        for count in range(1, 11):
+            await asyncio.sleep(0)
+            assert len(resumed) == count
+        assert {pull.channel for pull in resumed} == {reads}
+        stuck.write_paused = False
+        await asyncio.wait_for(all_are.wait(), 10)
+        stuck.write_paused = True
+        polls.hold(HeldPull(cast(Channel, stuck), RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+        polls.message_arrived("T", 0, 1, 0)
+        await asyncio.sleep(0)
+        polls.channel_closed(cast(Channel, stuck))
+        assert not polls._unread
+        await polls.stop()
+
+    asyncio.run(run())
+
+
 def test_one_queue_holds_so_many() -> None:
     async def run() -> None:
         polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
