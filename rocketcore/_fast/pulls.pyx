@@ -38,11 +38,11 @@ cdef class PullAnswers(Responder):
 
     codes     the two request codes of pulls
     known     what is decided, by what ``set_apart`` returns; the caller's dict, looked at anew each time
-    holds     (peer, decided) → whether it still is, and the peer may be answered at once
+    holds     (peer, decided) → None where it does not hold any more, or the peer may not be answered at once; else whose
+              ``note(commit offset, next offset, messages, bytes)`` hears of the answer before it is sent
     windows   what ``locate`` returned, and for which of ``known``; the caller's dict, who clears it when that may hold
               no more
     locate    (decided, queue offset) → a Window for such pulls from there on, or None
-    answered  (decided, commit offset, next offset, count, bytes): hears of each answer before it is sent
     most      messages of one answer
     version   what the answers' headers say
     limit     most bytes of one frame
@@ -52,7 +52,6 @@ cdef class PullAnswers(Responder):
     cdef dict _windows
     cdef object _holds
     cdef object _locate
-    cdef object _answered
     cdef int64_t* _found  # rows of consume_queue.scan
     cdef Py_ssize_t _most
     cdef int32_t _version
@@ -70,15 +69,14 @@ cdef class PullAnswers(Responder):
         self._found = NULL
 
     def __init__(
-        self, tuple codes not None, dict known not None, holds, dict windows not None, locate, answered,
-        Py_ssize_t most, int version, Py_ssize_t limit=16_777_216,
+        self, tuple codes not None, dict known not None, holds, dict windows not None, locate, Py_ssize_t most,
+        int version, Py_ssize_t limit=16_777_216,
     ):
         self._first_code, self._second_code = codes
         self._known = known
         self._holds = holds
         self._windows = windows
         self._locate = locate
-        self._answered = answered
         self._most = most
         self._version = version
         self._limit = limit
@@ -113,8 +111,8 @@ cdef class PullAnswers(Responder):
             if answer is None:
                 return 0
             told.append(answer)
-        for answer in told:
-            self._answered(*answer)
+        for handed, commit_offset, next_offset, messages, size in told:
+            handed.note(commit_offset, next_offset, messages, size)
         return <int>(2 * count)
 
     cdef tuple _find(self, bytes question, object decided, int64_t queue_offset, Py_ssize_t* examined):
@@ -136,7 +134,7 @@ cdef class PullAnswers(Responder):
         return window, window.find(queue_offset, True, self._found, self._most, examined)
 
     cdef object _lay_out(self, const uint8_t* data, Py_ssize_t index, object peer):
-        """Lay out one answer; returns what ``answered`` is told of it, None where the pull is left alone."""
+        """Lay out one answer; returns who notes it, and what; None where the pull is left alone."""
         cdef Borrowed held
         cdef Gather task
         cdef Py_ssize_t count, within = 0, examined = 0
@@ -149,7 +147,10 @@ cdef class PullAnswers(Responder):
             return None
         question, queue_offset, commit_offset, opaque, serialize_type = asked
         decided = self._known.get(question)
-        if decided is None or not self._holds(peer, decided):
+        if decided is None:
+            return None
+        handed = self._holds(peer, decided)
+        if handed is None:
             return None
         window, count = self._find(question, decided, queue_offset, &examined)
         if count == 0:
@@ -180,4 +181,4 @@ cdef class PullAnswers(Responder):
         self.pieces[2 * index + 1].iov_base = self._room + self._used
         self.pieces[2 * index + 1].iov_len = size
         self._used += size
-        return decided, commit_offset, next_offset, count, size
+        return handed, commit_offset, next_offset, count, size

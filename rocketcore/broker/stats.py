@@ -64,7 +64,7 @@ class _Snapshot:
     totals: Totals
 
 
-class _Tally(dict[int, list[int]]):
+class Tally(dict[int, list[int]]):
     """What was counted of a topic, or of a group in it, and is in no counter yet: numbers by queue id.
 
     put  messages, bytes, and messages less sends
@@ -164,10 +164,10 @@ class BrokerStats:
         self.put_times = PutTimes()
         self._items = StatItems(clock)
         self._queue_items = StatItems(clock, _MOST_QUEUE_ITEMS)
-        self._puts: dict[str, _Tally] = {}
-        self._gets: dict[tuple[str, str], _Tally] = {}
-        self._fresh_puts: list[_Tally] = []
-        self._fresh_gets: list[_Tally] = []
+        self._puts: dict[str, Tally] = {}
+        self._gets: dict[tuple[str, str], Tally] = {}
+        self._fresh_puts: list[Tally] = []
+        self._fresh_gets: list[Tally] = []
         self._broker_items = {
             name: self._items.item(f"BROKER_{name}", cluster)
             for name in (
@@ -186,7 +186,7 @@ class BrokerStats:
 
     # ------------------------------------------------------------------ counting
 
-    def puts(self, topic: str) -> _Tally:
+    def puts(self, topic: str) -> Tally:
         """Return what counts the stored messages of a topic; this is on the path of each send.
 
         Who stores a message that came alone adds 1 and its size to the first two numbers of its queue.
@@ -210,6 +210,19 @@ class BrokerStats:
         """Count a send that the store refused."""
         self._totals.put_failures += 1
 
+    def gets(self, group: str, topic: str) -> Tally:
+        """Return what counts the messages of a topic that a group was handed; this is on the path of each pull.
+
+        Who answers one adds messages, bytes and 1 to the first three numbers of its queue, as long as it ``is_noted``.
+        """
+        gets = self._gets.get((group, topic))
+        if gets is None:
+            gets = self._begin_gets(group, topic)
+        if not gets.is_noted:
+            gets.is_noted = True
+            self._fresh_gets.append(gets)
+        return gets
+
     def count_get(
         self, group: str, topic: str, messages: int, size: int, queue_id: int = 0, seconds: float = 0.0
     ) -> None:
@@ -217,13 +230,7 @@ class BrokerStats:
         if not messages:
             self._totals.get_missed += 1
             return
-        gets = self._gets.get((group, topic))
-        if gets is None:
-            gets = self._begin_gets(group, topic)
-        if not gets.is_noted:
-            gets.is_noted = True
-            self._fresh_gets.append(gets)
-        counts = gets[queue_id]
+        counts = self.gets(group, topic)[queue_id]
         counts[0] += messages
         counts[1] += size
         counts[2] += 1
@@ -246,7 +253,7 @@ class BrokerStats:
         self._items.add(self._items.item("GROUP_CK_NUMS", f"{topic}@{group}"), 1)
         self._items.add(self._broker_items["CK_NUMS"], 1)
 
-    def _begin_puts(self, topic: str) -> _Tally:
+    def _begin_puts(self, topic: str) -> Tally:
         item, queue_item = self._items.item, self._queue_items.item
 
         def begin(queue_id: int) -> tuple[StatItem, ...]:
@@ -254,10 +261,10 @@ class BrokerStats:
             return queue_item("QUEUE_PUT_NUMS", key), queue_item("QUEUE_PUT_SIZE", key)
 
         items = item(TOPIC_PUT_NUMS, topic), item(TOPIC_PUT_SIZE, topic)
-        puts = self._puts[topic] = _Tally(is_system_topic(topic), items, begin)
+        puts = self._puts[topic] = Tally(is_system_topic(topic), items, begin)
         return puts
 
-    def _begin_gets(self, group: str, topic: str) -> _Tally:
+    def _begin_gets(self, group: str, topic: str) -> Tally:
         item, queue_item = self._items.item, self._queue_items.item
 
         def begin(queue_id: int) -> tuple[StatItem, ...]:
@@ -270,7 +277,7 @@ class BrokerStats:
             self._gets.clear()
         key = f"{topic}@{group}"
         items = item(GROUP_GET_NUMS, key), item(GROUP_GET_SIZE, key)
-        gets = self._gets[group, topic] = _Tally(is_system_topic(topic), items, begin)
+        gets = self._gets[group, topic] = Tally(is_system_topic(topic), items, begin)
         return gets
 
     def _settle(self) -> None:
@@ -282,7 +289,7 @@ class BrokerStats:
             self._settle_gets(gets)
         self._fresh_gets.clear()
 
-    def _settle_puts(self, puts: _Tally) -> None:
+    def _settle_puts(self, puts: Tally) -> None:
         puts.is_noted = False
         add, add_to_queue = self._items.add, self._queue_items.add
         messages = size = times = 0
@@ -303,7 +310,7 @@ class BrokerStats:
         self._totals.put_messages += messages
         self._totals.put_bytes += size
 
-    def _settle_gets(self, gets: _Tally) -> None:
+    def _settle_gets(self, gets: Tally) -> None:
         gets.is_noted = False
         add, add_to_queue = self._items.add, self._queue_items.add
         messages = size = times = 0

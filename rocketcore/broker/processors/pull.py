@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore._fast.fields import set_apart
 from rocketcore.broker.context import FAQ, BrokerContext
+from rocketcore.broker.handed import Handed
 from rocketcore.broker.selection import (
     FILTER_HEADER_LIMIT,
     SELECT_ALL,
@@ -88,6 +89,7 @@ class _Decided(NamedTuple):
 
     header: PullMessageRequestHeader
     wanted: Selection
+    handed: Handed
     connected: ConsumerGroup | None
     subscription: SubscriptionData | None
 
@@ -178,12 +180,13 @@ class PullProcessor:
             return None  # what it selects may follow from other topics' subscriptions
         if len(self._decided) >= _DECIDED_MAX:
             self._decided.clear()
-        decided = self._decided[question] = _Decided(header, wanted, connected, subscription)
+        handed = Handed(self._context.offsets, self._context.stats, header)
+        decided = self._decided[question] = _Decided(header, wanted, handed, connected, subscription)
         return decided
 
     def _still_holds(self, decided: _Decided) -> bool:
         """Whether the subscription that a pull goes by is the one that it was decided with."""
-        header, _, connected, subscription = decided
+        header, _, _, connected, subscription = decided
         return connected is None or (
             self._context.consumers.find(header.consumer_group) is connected
             and connected.subscriptions.get(header.topic) is subscription
@@ -193,7 +196,7 @@ class PullProcessor:
         self, channel: Channel, decided: _Decided, asked: tuple[bytes, int, int, int, int]
     ) -> list[bytes] | None:
         """Return the answer to a pull that finds messages at once; None for any other, of which nothing was done."""
-        header, wanted, _, _ = decided
+        header, wanted, handed, _, _ = decided
         _, queue_offset, commit_offset, opaque, serialize_type = asked
         context = self._context
         try:
@@ -211,9 +214,7 @@ class PullProcessor:
             return None
         if found.status is not _FOUND:
             return None
-        if header.sys_flag & _COMMIT_OFFSET:
-            context.offsets.commit(header.consumer_group, header.topic, header.queue_id, commit_offset)
-        self._count(header, found.next_begin_offset, found.count, len(found.body))
+        handed.note(commit_offset, found.next_begin_offset, found.count, len(found.body))
         head = encode_pull_response_header(
             _SUCCESS, opaque, CURRENT_VERSION, "FOUND", _MASTER,
             found.next_begin_offset, found.min_offset, found.max_offset, len(found.body), serialize_type,
@@ -227,19 +228,20 @@ class PullProcessor:
         codes = int(RequestCode.PULL_MESSAGE), _LITE_PULL
         windows = self._context.store.windows
         return PullAnswers(
-            codes, self._decided, self._holds, windows, self._locate, self._answered, MAX_RECORDS,
-            int(CURRENT_VERSION), max_frame_bytes,
+            codes, self._decided, self._holds, windows, self._locate, MAX_RECORDS, int(CURRENT_VERSION), max_frame_bytes
         )  # fmt: skip
 
-    def _holds(self, channel: Channel, decided: _Decided) -> bool:
-        """Whether a pull that was decided so may be answered by whoever finds its messages."""
+    def _holds(self, channel: Channel, decided: _Decided) -> Handed | None:
+        """Return who notes the answer to a pull that was decided so, where whoever finds its messages may answer."""
         context = self._context
-        return (
+        if (
             self._decided_for is context.config
             and not context.offsets.resets
             and channel not in context.store.reads.waiting
             and (decided.connected is None or self._still_holds(decided))
-        )
+        ):
+            return decided.handed
+        return None
 
     def _locate(self, decided: _Decided, queue_offset: int) -> Window | None:
         """Look up what pulls are answered from; None where ``pull_chunk`` has to look."""
@@ -252,15 +254,7 @@ class PullProcessor:
         except (RocketError, OSError, Cold):
             return None
 
-    def _answered(self, decided: _Decided, commit_offset: int, next_offset: int, count: int, size: int) -> None:
-        header = decided.header
-        if header.sys_flag & _COMMIT_OFFSET:
-            self._context.offsets.commit(header.consumer_group, header.topic, header.queue_id, commit_offset)
-        self._count(header, next_offset, count, size)
-
-    def _count(
-        self, header: PullMessageRequestHeader, next_offset: int, count: int, size: int, seconds: float = 0.0
-    ) -> None:
+    def _count(self, header: PullMessageRequestHeader, next_offset: int, count: int, size: int, seconds: float) -> None:
         """Note what a group was handed, and how long the disk took for it."""
         context = self._context
         context.offsets.note_pull(header.consumer_group, header.topic, header.queue_id, next_offset)

@@ -83,16 +83,21 @@ class ConsumerOffsets:
         """Return a copy of the group's offsets in a topic."""
         return dict(self._offsets.get(topic + _SEPARATOR + group, ()))
 
-    def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Remember how far a group was handed messages."""
+    def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> dict[int, int]:
+        """Remember how far a group was handed messages.
+
+        returns  where: what is set there by a queue id that is in it is remembered too. Empty where there is no room;
+                 it is emptied when the group or topic goes
+        """
         key = topic + _SEPARATOR + group
         queues = self._pulled.get(key)
         if queues is None or queue_id not in queues:
             if self._pulled_count >= CAPACITY:
-                return
+                return {}
             self._pulled_count += 1
             queues = self._pulled.setdefault(key, {})
         queues[queue_id] = next_offset
+        return queues
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
         """How far the group was handed messages, at least its committed offset, at least 0."""
@@ -174,7 +179,7 @@ class ConsumerOffsets:
     def _remove(self, doomed: Callable[[str, str], bool]) -> None:
         for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if doomed(*_split(key))]:
-                del table[key]
+                table.pop(key).clear()
                 self._dirty = True
         self._count, self._pulled_count = _count(self._offsets), _count(self._pulled)
 

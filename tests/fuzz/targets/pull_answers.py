@@ -41,6 +41,10 @@ class Found:
     queue_id, min_offset, begins_later, known_codes = 2, 0, False, None
     told: list[tuple[Any, ...]] = []  # noqa: RUF012 - one kernel for all inputs, as a server has one for all reads
 
+    @classmethod
+    def note(cls, *answer: int) -> None:
+        cls.told.append(answer)
+
 
 def locate(decided: str, offset: int) -> Window | None:
     if not FIRST <= offset < Found.max_offset:
@@ -52,10 +56,7 @@ def locate(decided: str, offset: int) -> Window | None:
 
 
 WINDOWS: dict[bytes, tuple[str, Window]] = {}
-KERNEL = PullAnswers(
-    (PULL, LITE_PULL), KNOWN, lambda *_: True, WINDOWS, locate, lambda *answer: Found.told.append(answer), 3,
-    VERSION, LIMIT,
-)  # fmt: skip
+KERNEL = PullAnswers((PULL, LITE_PULL), KNOWN, lambda *_: Found, WINDOWS, locate, 3, VERSION, LIMIT)
 
 
 def frame(code: int = PULL, kind: int = 0, body: bytes = b"", **fields: str) -> bytes:
@@ -113,7 +114,7 @@ def expected(stream: bytes, damaged: bool) -> tuple[bytes | None, list[tuple[Any
         records = b"".join(RECORDS[offset - FIRST : end - FIRST])
         head = encode_pull_response_header(0, opaque, VERSION, "FOUND", 0, end, 0, end, len(records), kind)
         answers += [head, records]
-        told.append(("decided", commit, end, end - offset, len(records)))
+        told.append((commit, end, end - offset, len(records)))
     return b"".join(answers), told
 
 

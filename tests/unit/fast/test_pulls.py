@@ -64,14 +64,18 @@ class Pulls:
         self.readable = START, START + len(log)
         self.found = self.holds = True
         self.asked: list[tuple[Any, int]] = []
-        self.told: list[tuple[Any, int, int, int, int]] = []
+        self.told: list[tuple[int, int, int, int]] = []
         self.known: dict[bytes, Any] = {question(request(**frame)): "decided"}
         self.windows: dict[bytes, tuple[Any, Window]] = {}
-        told = lambda *answer: self.told.append(answer)  # noqa: E731
-        holds = lambda *_: self.holds  # noqa: E731
         self.kernel = PullAnswers(
-            (11, 361), self.known, holds, self.windows, self.locate, told, 64, VERSION, limit=1 << 20
+            (11, 361), self.known, self.whom, self.windows, self.locate, 64, VERSION, limit=1 << 20
         )
+
+    def whom(self, peer: Any, decided: Any) -> Pulls | None:
+        return self if self.holds else None
+
+    def note(self, commit_offset: int, next_offset: int, messages: int, size: int) -> None:
+        self.told.append((commit_offset, next_offset, messages, size))
 
     def locate(self, decided: Any, offset: int) -> Window | None:
         self.asked.append((decided, offset))
@@ -89,7 +93,7 @@ class Pulls:
         """How many messages pulls get that read on from an offset, until one is left alone."""
         counts = []
         while len(counts) < pulls and self.answer(request(fields={"queueOffset": str(offset)})) is not None:
-            _, _, offset, count, _ = self.told[-1]
+            _, offset, count, _ = self.told[-1]
             counts.append(count)
         return counts
 
@@ -133,7 +137,7 @@ def test_answers_are_what_the_general_way_makes(
     )
     assert pulls.answer(data) == b"".join(expected(bytes(log), len(sizes), opaque, kind) for opaque in opaques)
     assert set(pulls.asked) == {("decided", 10)}
-    assert pulls.told == [("decided", n, FIRST + len(sizes), len(sizes), len(log)) for n in range(len(opaques))]
+    assert pulls.told == [(n, FIRST + len(sizes), len(sizes), len(log)) for n in range(len(opaques))]
 
 
 def test_the_base_answers_nothing_and_needs_no_peer() -> None:
@@ -292,8 +296,8 @@ def test_wrong_windows_are_refused(change: dict[str, Any]) -> None:
 
 def test_its_room_is_made_once() -> None:
     asked: list[Any] = []
-    made = PullAnswers((11, 361), {}, asked.append, {}, asked.append, asked.append, 64, VERSION)
+    made = PullAnswers((11, 361), {}, asked.append, {}, asked.append, 64, VERSION)
     with pytest.raises(RuntimeError, match="once"):
-        PullAnswers.__init__(made, (11, 361), {}, asked.append, {}, asked.append, asked.append, 128, VERSION)
+        PullAnswers.__init__(made, (11, 361), {}, asked.append, {}, asked.append, 128, VERSION)
     with pytest.raises(ValueError, match="0 messages"):
-        PullAnswers((11, 361), {}, asked.append, {}, asked.append, asked.append, 0, VERSION)
+        PullAnswers((11, 361), {}, asked.append, {}, asked.append, 0, VERSION)

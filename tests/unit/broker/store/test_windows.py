@@ -34,12 +34,13 @@ class Puller:
         self.fields = {"topic": "T", "queueId": str(queue_id), "most": str(most), "tags": tags, "commitOffset": "0"}
         known = {question(self.request(0)): self}
         self.located = self.answered = 0
-        self.kernel = PullAnswers(
-            (11, 361), known, lambda *_: True, store.windows, self.locate, lambda *_: None, MAX_RECORDS, VERSION
-        )
+        self.kernel = PullAnswers((11, 361), known, lambda *_: self, store.windows, self.locate, MAX_RECORDS, VERSION)
 
     def request(self, offset: int) -> bytes:
         return request(fields=self.fields | {"queueOffset": str(offset)})
+
+    def note(self, *answer: int) -> None:
+        pass
 
     def locate(self, decided: object, offset: int) -> object:
         self.located += 1
