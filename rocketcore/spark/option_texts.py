@@ -92,6 +92,7 @@ def read_duration(text: str) -> float:
 
 
 def read_timestamp(text: str) -> int:
+    """Return epoch milliseconds; a day alone is its midnight in UTC, a time of a day needs its zone."""
     text = text.strip()
     wanted = "milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z"
     if text.isdecimal():
@@ -101,6 +102,8 @@ def read_timestamp(text: str) -> int:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise ValueError(wanted) from None
+        if moment.tzinfo is None and len(text) > len("2024-05-01"):
+            raise ValueError(f"a time zone behind it: Z for UTC, or an offset such as +02:00; or {wanted}")
         millis = round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     if millis > LAST_MILLIS:
         raise ValueError(wanted)

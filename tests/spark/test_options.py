@@ -68,7 +68,7 @@ def test_offsets_as_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1700000000000", "2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", "2023-11-14T22:13:20"]
+    "text", ["1700000000000", "2023-11-14T22:13:20Z", "2023-11-14T23:13:20+01:00", "2023-11-14 22:13:20Z"]
 )
 def test_times(text: str) -> None:
     assert source(startingTimestamp=text).starting_timestamp == 1_700_000_000_000
@@ -96,6 +96,7 @@ def test_sink_values() -> None:
         ({"startingOffsets": "latest"}, "startingOffsets=latest reads nothing"),
         ({"endingOffsets": "earliest"}, "endingOffsets=earliest reads nothing"),
         ({"startingOffsets": '{"T": {"b": {"0": 1}}}', "startingTimestamp": "5"}, "not both"),
+        ({"startingTimestamp": "2023-11-14T22:13:20"}, "'2023-11-14T22:13:20', expected: a time zone behind it"),
         ({"startingTimestamp": "yesterday"}, "option startingTimestamp is 'yesterday'"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"pullBatchBytes": "0"}, "a number of bytes"),
