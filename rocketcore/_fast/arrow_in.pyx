@@ -75,7 +75,7 @@ _ROW_REASONS = {
     ROW_OFFSETS: "the offsets of a column run backwards",
     ROW_BODY_NULL: "the body is null",
     ROW_BODY_EMPTY: "the body is empty",
-    ROW_BODY_TOO_LONG: "the body is larger than the largest message",
+    ROW_BODY_TOO_LONG: "the body is larger than {2} bytes, the most that a message may have",
     ROW_TAGS: "tags hold a separator character (U+0001 or U+0002)",
     ROW_KEYS: "keys hold a separator character (U+0001 or U+0002)",
     ROW_MSG_ID: "the message id holds a separator character (U+0001 or U+0002)",
@@ -392,7 +392,7 @@ cdef class BatchEncoder:
                 done = put_rows(&source, first, last, <uint8_t*>target.buf, target.len, max_bytes, &status, &used)
             if done == 0 and status != ROW_OK:
                 row = row_base + (source.rows[first] if source.rows != NULL else first)
-                reason = _ROW_REASONS[status].format(used, target.len)
+                reason = _ROW_REASONS[status].format(used, target.len, self._max_body)
                 raise MessageIllegal(f"row {row}: {reason}")
         finally:
             give_back(&held)

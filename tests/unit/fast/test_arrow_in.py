@@ -117,7 +117,7 @@ def test_a_batch_goes_on_with_further_columns() -> None:
     [
         (Row(None), "the body is null"),
         (Row(b""), "the body is empty"),
-        (Row(b"x" * 1001), "larger than the largest message"),
+        (Row(b"x" * 1001), "larger than 1000 bytes, the most"),
         (Row(b"x", tags="a\x01b"), "tags hold a separator"),
         (Row(b"x", tags="a\x02"), "tags hold a separator"),
         (Row(b"x", keys="\x02"), "keys hold a separator"),
