@@ -98,7 +98,9 @@ def _here() -> Iterator[Finding]:
 
 def _disk(target: str, ratio: float) -> Finding:
     state = "fail" if ratio >= DISK_FULL else "warn" if ratio >= DISK_WARN else "ok"
-    hint = None if state == "ok" else "free room, or set a smaller fileReservedTime: a broker refuses messages at 90 %"
+    hint = None if state == "ok" else (
+        "free room, or start the broker with a smaller fileReservedTime: it refuses messages at 90 %"
+    )  # fmt: skip
     return Finding("disk", target, state, f"{ratio:.0%} used", hint)
 
 
