@@ -37,7 +37,7 @@ class Tables:
 
     def happen(self, event: str) -> None:
         if event == "topic":
-            self.offsets.remove_topic("t")
+            self.offsets.remove_topics(["t"])
             self.stats.forget_topic("t")
         elif event == "group":
             self.offsets.remove_group("g")
@@ -84,6 +84,6 @@ def test_no_more_pull_offsets_than_there_is_room_for(monkeypatch: pytest.MonkeyP
     for one in handed * 2:
         one.note(0, 5, 5, 500)
     assert [tables.offsets.pull_offset(*place) for place in PLACES[:2]] == [5, 0]
-    tables.offsets.remove_topic("t")
+    tables.offsets.remove_topics(["t"])
     handed[1].note(0, 7, 7, 700)
     assert [tables.offsets.pull_offset(*place) for place in PLACES[:2]] == [0, 7]
