@@ -39,9 +39,15 @@ async def topic(visit: Visit) -> Page:
     tab = visit.given("tab", "messages")
     if tab not in TABS:
         raise BadRequest(f"tab is one of {', '.join(TABS)}, got {tab[:40]!r}")
-    data, api = await _LOADERS[tab](visit, name)
-    page = {"name": name, "tab": tab, "tabs": TABS, "kind": topic_kind(name, ()), **data}
-    return Page(f"topic_{tab}.html", name, page, api)
+    (data, api), frame = await asyncio.gather(_LOADERS[tab](visit, name), _frame(visit, name, tab))
+    return Page(f"topic_{tab}.html", name, {**frame, **data}, api)
+
+
+async def _frame(visit: Visit, name: str, tab: str) -> dict[str, Any]:
+    """Return what stands above every tab: what is known of the topic without asking more than a count."""
+    counted = (await visit.cluster.counts.of([name]))[name]
+    figures = {**visit.cluster.topic_rates.of(name), **counted}
+    return {"name": name, "tab": tab, "tabs": TABS, "kind": topic_kind(name, ()), "figures": figures}
 
 
 async def _messages(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
@@ -288,8 +294,5 @@ async def publish(visit: Visit) -> Page:
         "msg_id": result.msg_id,
         "status": result.status.value,
     }
-    data = {
-        "name": name, "tab": "publish", "tabs": TABS, "kind": topic_kind(name, ()), "writable": True, "sent": sent,
-        **_form(visit, name),
-    }  # fmt: skip
+    data = {**await _frame(visit, name, "publish"), "writable": True, "sent": sent, **_form(visit, name)}
     return Page("topic_publish.html", name, data, sent)

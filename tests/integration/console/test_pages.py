@@ -152,6 +152,9 @@ def test_topics_have_their_rates_without_a_request_for_each(
     page = browser.get(f"/topics?q={topic}&sort=-in_tps").text
     assert requests_of(page) <= 2 + 3 * 2 + 2  # the view, settings and offsets of two brokers, one count
     assert page.count(" msg/s</td>") == 2
+    above = browser.get(f"/topic?name={topic}&tab=config").text
+    assert f"<dt>In</dt><dd>{row['in_tps']:,.1f} msg/s</dd>" in above
+    assert ">25</dd>" in above
 
 
 def test_what_is_not_there_is_said(browser: Browser) -> None:
