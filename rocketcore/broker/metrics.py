@@ -11,12 +11,13 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from functools import lru_cache, partial
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.runtime_info import earliest_time
 from rocketcore.broker.slices import Slices
+from rocketcore.broker.stat_items import StatItem
 from rocketcore.broker.state.client_table import ClientChannel
 from rocketcore.broker.state.pop_state import PopState
 from rocketcore.broker.stats import (
@@ -31,7 +32,7 @@ from rocketcore.broker.store.message_store import MessageStore
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_GROUP_PREFIX, Version
 from rocketcore.errors import RocketError
 from rocketcore.naming import is_system_topic
-from rocketcore.protocol.exposition import Family, Kind, label_text
+from rocketcore.protocol.exposition import Family, Kind, label_text, sample_lead
 from rocketcore.service import Clock
 
 __all__ = ["BrokerMetrics"]
@@ -42,6 +43,7 @@ READ_SECONDS: Final = 5.0
 """For the store times that latencies are made of; what is not read by then is left out."""
 _SAMPLES_A_STEP: Final = 16
 """Of counters, which take less than a microsecond each."""
+_QUEUES_A_STEP: Final = 64
 
 _TOPIC_COUNTERS: Final = {
     TOPIC_PUT_NUMS: ("rocketmq_messages_in_total", "Messages that were stored"),
@@ -52,6 +54,19 @@ _GROUP_COUNTERS: Final = {
     GROUP_GET_SIZE: ("rocketmq_throughput_out_total", "Bytes of the messages that groups were handed"),
     SNDBCK_PUT_NUMS: ("rocketcore_messages_sent_back_total", "Messages that groups gave back, to get them again"),
 }
+_DEAD_LETTERS: Final = (
+    "rocketmq_send_to_dlq_messages_total", "Messages that were given up on and became dead letters"
+)  # fmt: skip
+_LAGS: Final = (
+    ("rocketmq_consumer_lag_messages", "Messages that a group has not consumed"),
+    ("rocketmq_consumer_ready_messages", "Messages that a group was not handed yet"),
+    ("rocketmq_consumer_inflight_messages", "Messages that a group was handed and has not consumed"),
+    ("rocketmq_consumer_lag_latency_milliseconds", "Age of the oldest message that a group has not consumed"),
+)
+
+_Counters: TypeAlias = list[tuple[tuple[str, str], StatItem]]
+_Samples: TypeAlias = dict[tuple[str, str], list[tuple[str, StatItem]]]
+"""Samples by name and text of their family: the line up to its value, and what counts it."""
 
 
 class _Sheet:
@@ -71,6 +86,10 @@ class _Sheet:
     def counter(self, name: str, text: str, value: float, labels: str = "") -> None:
         self.family(name, "counter", text).add(value, self._labels(labels))
 
+    def lead(self, name: str, labels: str) -> str:
+        """Return the line of a sample of this node up to its value."""
+        return sample_lead(name, self._labels(labels))
+
     def histogram(self, name: str, text: str, bounds: tuple[float, ...], counts: list[int], total: float) -> None:
         self.family(name, "histogram", text).add_histogram(bounds, counts, total, self.node)
 
@@ -81,6 +100,13 @@ class _Sheet:
             return False
         self._samples += samples
         return True
+
+    def room_for(self, samples: int) -> int:
+        """Take room for as many of some samples as there is; the others are counted."""
+        room = min(samples, MOST_SAMPLES - self._samples)
+        self._samples += room
+        self.left_out += samples - room
+        return room
 
     async def encode(self) -> list[bytes]:
         parts = []
@@ -115,6 +141,11 @@ class BrokerMetrics:
         self._pops = pops
         self._waiting_timers = waiting_timers
         self._scraping = asyncio.Lock()
+        # Most of a sample is always the same, and most of what a scrape would do anew.
+        self._counters: _Counters = []
+        self._counter_leads: dict[tuple[str, str], str] = {}
+        self._samples: _Samples = {}
+        self._lag_leads: dict[tuple[str, str], tuple[str, ...]] = {}
 
     async def encode(self) -> list[bytes]:
         """Return the text in parts. One scrape is made at a time."""
@@ -191,78 +222,106 @@ class BrokerMetrics:
                 await sheet.slices.step()
 
     async def _add_counters(self, sheet: _Sheet) -> None:
-        """What was counted of each topic and group: most of a scrape, so it pauses between several samples."""
-        dead = "rocketmq_send_to_dlq_messages_total", "Messages that were given up on and became dead letters"
-        families: dict[str, Family] = {}
-        for number, ((name, key), item) in enumerate(self._context.stats.counters()):
+        """What was counted of each topic and group: most of a scrape."""
+        counters = self._context.stats.counters()
+        if counters != self._counters:
+            self._samples = await self._samples_of(counters, sheet)
+            self._counters = counters
+        for (name, text), samples in self._samples.items():
+            add_lines = sheet.family(name, "counter", text).add_lines
+            for start in range(0, len(samples), _SAMPLES_A_STEP):
+                piece = samples[start : start + _SAMPLES_A_STEP]
+                room = sheet.room_for(len(piece))
+                add_lines("".join([f"{lead}{item.value}\n" for lead, item in piece[:room]]))
+                await sheet.slices.step()
+
+    async def _samples_of(self, counters: _Counters, sheet: _Sheet) -> _Samples:
+        """Return the samples of counters; they hold until others are counted."""
+        found: _Samples = {}
+        before, self._counter_leads = self._counter_leads, {}
+        for number, (place, item) in enumerate(counters):
             if not number % _SAMPLES_A_STEP:
                 await sheet.slices.step()
-            if name in _TOPIC_COUNTERS:
-                described, labels = _TOPIC_COUNTERS[name], _topic_labels
-            elif name in _GROUP_COUNTERS:
-                described, labels = _GROUP_COUNTERS[name], _group_labels
-            else:
-                continue
-            if not sheet.has_room(1):
-                continue
-            family = families.get(name)
+            name, key = place
+            family = _TOPIC_COUNTERS.get(name) or _GROUP_COUNTERS.get(name)
             if family is None:
-                family = families[name] = sheet.family(described[0], "counter", described[1])
-            family.add(item.value, f"{sheet.node},{labels(key)}")
-            if name == TOPIC_PUT_NUMS and key.startswith(DLQ_TOPIC_PREFIX) and sheet.has_room(1):
+                continue
+            lead = before.get(place)
+            if lead is None:
+                labels = _topic_labels(key) if name in _TOPIC_COUNTERS else _group_labels(key)
+                lead = sheet.lead(family[0], labels)
+            self._counter_leads[place] = lead
+            found.setdefault(family, []).append((lead, item))
+            if name == TOPIC_PUT_NUMS and key.startswith(DLQ_TOPIC_PREFIX):
                 group = key.removeprefix(DLQ_TOPIC_PREFIX)
-                of_group = {"topic": key, "consumer_group": group, "is_system": _truth(_is_system(group))}
-                sheet.counter(*dead, item.value, label_text(of_group))
+                labels = label_text({"topic": key, "consumer_group": group, "is_system": _truth(_is_system(group))})
+                found.setdefault(_DEAD_LETTERS, []).append((sheet.lead(_DEAD_LETTERS[0], labels), item))
+        return found
 
     async def _add_lags(self, sheet: _Sheet) -> None:
         """Where each group is in each topic that it has offsets in."""
         context = self._context
-        async for topic, group in context.places():
+        lines = [sheet.family(name, "gauge", text).add_lines for name, text in _LAGS]
+        leads = self._lag_leads
+        if len(leads) > MOST_SAMPLES:  # some of groups that are gone
+            leads.clear()
+        async for place in context.places():
+            topic, group = place
             config = context.topics.find(topic)
-            if config is None or not sheet.has_room(4):
+            if config is None or not sheet.has_room(len(_LAGS)):
                 continue
-            await self._add_lag(sheet, topic, group, config.read_queue_nums)
+            known = leads.get(place)
+            if known is None:
+                is_retry = _truth(topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)))
+                labels = label_text({**_pair(topic, group), "is_retry": is_retry})
+                known = leads[place] = tuple(sheet.lead(name, labels) for name, _ in _LAGS)
+            for add_lines, lead, value in zip(
+                lines, known, await self._lag(sheet, topic, group, config.read_queue_nums), strict=True
+            ):
+                if value is not None:
+                    add_lines(f"{lead}{value}\n")
 
-    async def _add_lag(self, sheet: _Sheet, topic: str, group: str, queues: int) -> None:
-        context, store = self._context, self._store
+    async def _lag(self, sheet: _Sheet, topic: str, group: str, queues: int) -> tuple[int, int, int, int | None]:
+        """Return the values of ``_LAGS``; no age where it cannot be read."""
+        context, slices = self._context, sheet.slices
         lag = ready = in_flight = 0
         waiting: list[tuple[int, int]] = []
-        for queue_id in range(queues):
-            end = store.max_offset(topic, queue_id)
-            done = max(context.offsets.find(group, topic, queue_id) or 0, store.min_offset(topic, queue_id))
-            handed = max(context.offsets.pull_offset(group, topic, queue_id), done)
-            popped = self._pops.find(topic, group, queue_id)
-            unacknowledged = () if popped is None else popped.in_flight
-            if popped is not None:
+        committed, pulled = context.offsets.progress(group, topic)
+        pops = self._pops.queues
+        for queue_id, (begin, end) in enumerate(self._store.bounds(topic, queues)):
+            if queue_id and not queue_id % _QUEUES_A_STEP:
+                await slices.step()
+            done = committed.get(queue_id, 0)
+            done = done if done > begin else begin
+            handed = pulled.get(queue_id, 0)
+            handed = handed if handed > done else done
+            if done == handed == end and not pops:  # of most queues there is nothing to say
+                continue
+            first_open = done
+            if pops and (popped := pops.get((topic, group, queue_id))) is not None:
+                unacknowledged = popped.in_flight
                 handed = max(handed, popped.next)
                 in_flight += len(unacknowledged)
+                if not popped.ordered:  # whose committed offset is behind what was handed out
+                    lag += len(unacknowledged)
+                first_open = min(done, min(unacknowledged, default=done))
             else:
                 in_flight += handed - done
-            ready += max(0, end - handed)
-            lag += max(0, end - done)
-            if popped is not None and not popped.ordered:  # whose committed offset is behind what was handed out
-                lag += len(unacknowledged)
-            first_open = min(unacknowledged, default=done)
-            if min(first_open, done) < end:
-                waiting.append((queue_id, min(first_open, done)))
-            await sheet.slices.step()
-        is_retry = _truth(topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)))
-        labels = label_text({**_pair(topic, group), "is_retry": is_retry})
-        sheet.gauge("rocketmq_consumer_lag_messages", "Messages that a group has not consumed", lag, labels)
-        sheet.gauge("rocketmq_consumer_ready_messages", "Messages that a group was not handed yet", ready, labels)
-        text = "Messages that a group was handed and has not consumed"
-        sheet.gauge("rocketmq_consumer_inflight_messages", text, in_flight, labels)
+            if handed < end:
+                ready += end - handed
+            if done < end:
+                lag += end - done
+            if first_open < end:
+                waiting.append((queue_id, first_open))
         first: int | None = None
         for queue_id, offset in waiting:
-            read = partial(store.reads.read, self, store.store_time, topic, queue_id, offset)
+            read = partial(self._store.reads.read, self, self._store.store_time, topic, queue_id, offset)
             stored = await self._time_of(sheet, read)
             if stored <= 0:
-                return
+                return lag, ready, in_flight, None
             first = stored if first is None else min(first, stored)
-            await sheet.slices.step()
-        latency = 0 if first is None else max(0, context.clock.time_millis() - first)
-        text = "Age of the oldest message that a group has not consumed"
-        sheet.gauge("rocketmq_consumer_lag_latency_milliseconds", text, latency, labels)
+            await slices.step()
+        return lag, ready, in_flight, 0 if first is None else max(0, context.clock.time_millis() - first)
 
     async def _time_of(self, sheet: _Sheet, read: Callable[[], Awaitable[int]]) -> int:
         """Return a time that is read from the log; -1 where it cannot be read, or not in time."""
@@ -288,15 +347,12 @@ async def _count_clients(counts: Counter[str], clients: Iterable[ClientChannel],
         await slices.step()
 
 
-@lru_cache(maxsize=MOST_SAMPLES)
 def _topic_labels(topic: str) -> str:
-    """Return the labels of a topic's counters; kept, for they are most of what a scrape would do anew."""
     return label_text({"topic": topic, "is_system": _truth(is_system_topic(topic))})
 
 
-@lru_cache(maxsize=MOST_SAMPLES)
 def _group_labels(key: str) -> str:
-    """The same of a group's, by ``topic@group``."""
+    """Return the labels of a group's counter, by ``topic@group``."""
     topic, _, group = key.rpartition("@")
     return label_text(_pair(topic, group))
 

@@ -70,3 +70,34 @@ def _check_histogram(name: str, samples: Samples) -> None:
             raise ValueError(f"classes of {name} are not in order: {classes}")
         if classes[-1] != (float("inf"), samples[f"{name}_count", labels]):
             raise ValueError(f"the last class of {name} is not all: {classes}")
+
+
+_OTHER_UNITS = {
+    "milliseconds": "seconds", "ms": "seconds", "s": "seconds", "minutes": "seconds", "hours": "seconds",
+    "microseconds": "seconds", "kb": "bytes", "mb": "bytes", "kilobytes": "bytes", "mebibytes": "bytes",
+    "bits": "bytes", "percent": "ratio", "celcius": "celsius",
+}  # fmt: skip
+"""Ends of names, and what promtool would have in their place."""
+
+
+def complaints(text: str) -> list[str]:
+    """Return what ``promtool check metrics`` has against the names of a scrape: the rules of Prometheus' promlint."""
+    kinds = dict(re.findall(rf"^# TYPE ({_NAME}) (\w+)$", text, re.MULTILINE))
+    samples = re.findall(rf"^({_NAME})\{{(.*)\}} ", text, re.MULTILINE)
+    found = []
+    for name, kind in kinds.items():
+        words = name.split("_")
+        if (kind == "counter") != name.endswith("_total"):
+            found.append(f"{name}: _total is the end of counters, and of them alone")
+        if not words[0] or ":" in name or re.search("[A-Z]", name):
+            found.append(f"{name}: no colons, no capitals")
+        if {"gauge", "counter", "histogram", "summary"} & set(words):
+            found.append(f"{name}: no type in the name")
+        if name.endswith(("_bucket", "_count", "_sum")):
+            found.append(f"{name}: an end of histograms")
+        found += [f"{name}: base unit {_OTHER_UNITS[word]}" for word in words if word in _OTHER_UNITS]
+    for name, labels in set(samples):
+        for label, _ in re.findall(_LABEL, labels):
+            if re.search("[A-Z]", label) or (label == "le" and not name.endswith("_bucket")) or label == "quantile":
+                found.append(f"{name}: label {label}")
+    return sorted(set(found))

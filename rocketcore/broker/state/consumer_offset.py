@@ -22,6 +22,7 @@ CAPACITY = 1_000_000
 
 _SEPARATOR = "@"
 _COMMITS_PER_VERSION = 500
+_NONE: Mapping[int, int] = {}
 
 
 class ConsumerOffsets:
@@ -103,6 +104,14 @@ class ConsumerOffsets:
         """How far the group was handed messages, at least its committed offset, at least 0."""
         pulled = self._pulled.get(topic + _SEPARATOR + group, {}).get(queue_id, 0)
         return max(pulled, self.find(group, topic, queue_id) or 0, 0)
+
+    def progress(self, group: str, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Return the group's committed offsets in a topic, and how far it was handed messages, by queue.
+
+        They change with the group, so they are read at once, or looked at only.
+        """
+        key = topic + _SEPARATOR + group
+        return self._offsets.get(key, _NONE), self._pulled.get(key, _NONE)
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Set an offset and tell the next pull of the queue; commits are ignored until then.

@@ -48,6 +48,10 @@ class Lookups:
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
+    def bounds(self, topic: str, count: int) -> list[tuple[int, int]]:
+        """Return first offset and visible end of the first queues of a topic, 0 and 0 for an unknown one."""
+        return self._queues.bounds(topic, count)
+
     # ------------------------------------------------------------------ by place in a queue
 
     def tags_code(self, topic: str, queue_id: int, queue_offset: int) -> int | None:

@@ -142,6 +142,7 @@ class MessageStore:
         self.max_offset = lookups.max_offset
         self.next_offset = lookups.next_offset
         self.min_offset = lookups.min_offset
+        self.bounds = lookups.bounds
         self.tags_code = lookups.tags_code
         self.place = lookups.place
         self.units = lookups.units

@@ -102,6 +102,13 @@ class QueueTable:
             return None
         return queues.queues[queue_id]
 
+    def bounds(self, topic: str, count: int) -> list[tuple[int, int]]:
+        """Return where each of the first queues of a topic begins and ends; 0 and 0 for an unknown one."""
+        queues = self._known(topic)
+        made = [] if queues is None else queues.queues[:count]
+        found = [(0, 0) if queue is None else (queue.min_offset, queue.max_offset) for queue in made]
+        return found + [(0, 0)] * (count - len(found))
+
     def rows(self, topic: str) -> Rows:
         """Return where the queues of a topic begin and end; empty where it has none."""
         queues = self._topics.get(topic)
