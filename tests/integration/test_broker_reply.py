@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore._fast.properties import decode_properties
+from rocketcore.broker.processors import reply as processor
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketcore.protocol.command import RemotingCommand
@@ -151,7 +152,7 @@ def test_replies_are_checked_as_sends_are(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_replies_that_wait_for_their_clients_have_a_limit(tmp_path: Path) -> None:
+def test_replies_that_wait_for_their_clients_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(client: BrokerClient) -> None:
         asker, asked, go_on = Asker(client), asyncio.Event(), asyncio.Event()
 
@@ -167,6 +168,12 @@ def test_replies_that_wait_for_their_clients_have_a_limit(tmp_path: Path) -> Non
         first = asyncio.create_task(reply(client, bytes(800)))
         await asked.wait()
         assert (await reply(client, bytes(800))).code == ResponseCode.SYSTEM_BUSY
+        async with RemotingClient() as second:
+            refused = await reply(BrokerClient(client.broker, second), bytes(800))
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "800 bytes of others wait for an answer" in (refused.remark or "")
+            monkeypatch.setattr(processor, "_CONNECTIONS", 1)
+            assert (await reply(BrokerClient(client.broker, second), bytes(800))).code == ResponseCode.SYSTEM_BUSY
         go_on.set()
         assert (await first).code == 0
         assert (await reply(client, bytes(800))).code == 0

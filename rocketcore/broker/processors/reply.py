@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _PUSH_SECONDS = 10.0
 """How long a client may take to answer a reply that is sent on to it."""
+_CONNECTIONS = 16
+"""So many may have as many replies under way as one may."""
 
 
 class ReplyProcessor:
@@ -47,6 +49,8 @@ class ReplyProcessor:
         self._gate = gate
         self._under_way: Counter[Channel] = Counter()
         """Bytes of the replies of each connection that wait for a client's answer."""
+        self._owed: Counter[Channel] = Counter()
+        """Bytes of the replies that each client has not answered."""
 
     def routes(self) -> Iterable[Route]:
         code, limits = RequestCode, (512 << 10, FRAME_MAX_BYTES)  # as of sends
@@ -56,8 +60,8 @@ class ReplyProcessor:
         )
 
     async def reply(self, channel: Channel, request: RemotingCommand, header: SendHeader) -> RemotingCommand:
-        size = len(request.body)
-        if self._under_way[channel] + size > self._context.config.max_pending_connection_bytes:
+        size, most = len(request.body), self._context.config.max_pending_connection_bytes
+        if self._under_way[channel] + size > most or self._owed.total() + size > _CONNECTIONS * most:
             return self._acknowledger.refusal(request, ResponseCode.SYSTEM_BUSY, OVERLOAD)
         self._under_way[channel] += size
         try:
@@ -120,7 +124,11 @@ class ReplyProcessor:
             reconsume_times=header.reconsume_times,
             unit_mode=header.unit_mode or False,
         )
+        size = len(message.body)
+        if self._owed[client] + size > self._context.config.max_pending_connection_bytes:
+            return f"push reply message fail, {self._owed[client]} bytes of others wait for an answer of <{client_id}>."
         command = RemotingCommand.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push, bytes(message.body))
+        self._owed[client] += size
         try:
             answer = await client.invoke(command, _PUSH_SECONDS)
         except TransportError as error:
@@ -129,6 +137,10 @@ class ReplyProcessor:
             if answer.code == ResponseCode.SUCCESS:
                 return None
             why = f"{answer.code} {answer.remark}"
+        finally:
+            self._owed[client] -= size
+            if not self._owed[client]:
+                del self._owed[client]
         logger.info("reply not taken client_id=%s remote=%s error=%s", client_id, client.remote_address, why)
         return f"push reply message to {client_id}fail."
 

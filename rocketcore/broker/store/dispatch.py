@@ -57,6 +57,9 @@ class Judge(Protocol):
         """Whether a message is left out whose queue ends elsewhere than where it belongs; it may mend the queue."""
 
 
+_NOTHING = bytearray()
+
+
 class QueueFeed:
     """Puts what rows of the log tell at the ends of queues.
 
@@ -181,13 +184,14 @@ class Dispatcher:
         self._changed = queues.changed
         self._feed = QueueFeed(queues, deleted_before, levels)
         self._rows = Table(ROWS, COLUMNS)
-        self._buffer = bytearray()
+        self._buffer = _NOTHING
 
     def dispatch(self, group: Group) -> None:
         """Make the messages of a committed group readable and announce them."""
         self._buffer = group.buffer
         for run in group.runs:
             self._walk(run)
+        self._buffer = _NOTHING  # a group may have a hundred MiB, and the next one be hours away
         settled = self._feed.settle()
         changed = self._changed
         for queue, _ in settled:

@@ -34,6 +34,7 @@ BOUNDS = {
     "processors.acknowledge:Acknowledger._pending_bytes": CONNECTIONS,
     "processors.admin:AdminProcessor._shown": FIXED,
     "processors.pull:PullProcessor._decided": "_DECIDED_MAX",
+    "processors.reply:ReplyProcessor._owed": CONNECTIONS,
     "processors.reply:ReplyProcessor._under_way": CONNECTIONS,
     "processors.send:SendProcessor._targets": TOPICS,
     "services.delay:DelayService._delivered": "_MOST deliveries of a level under way",

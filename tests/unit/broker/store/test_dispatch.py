@@ -50,6 +50,16 @@ def test_a_listener_that_raises_loses_no_message(
     assert "ValueError: broken listener" in caplog.text
 
 
+def test_a_group_is_not_kept_until_the_next(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_store(tmp_path) as store:
+            results = [store.put(message(bytes(1 << 20))) for _ in range(4)]
+            await stored(store, results[-1])
+            assert not store._dispatcher._buffer
+
+    asyncio.run(run())
+
+
 def test_a_batch_is_announced_once_for_each_tags_code(tmp_path: Path) -> None:
     """Whoever waits for any of them hears of it; a batch of thousands is not thousands of calls."""
     heard: list[tuple[object, ...]] = []
