@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Final, ParamSpec, TypeVar
 
+from rocketcore.protocol.bodies.base import Body
 from rocketcore.service import Clock
 
-__all__ = ["Slices"]
+__all__ = ["AT_ONCE_BYTES", "Slices"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+BodyT = TypeVar("BodyT", bound=Body)
+
+AT_ONCE_BYTES: Final = 64 << 10
+"""Of JSON that is read on the loop: some milliseconds."""
 
 _SLICE_SECONDS: Final = 0.0005
 _SLICE_STEPS: Final = 100
@@ -56,6 +61,10 @@ class Slices:
         """Return what ``work`` returns, for work that cannot pause: a thread does it, one for all of it."""
         async with self._thread:
             return await asyncio.to_thread(work)
+
+    async def decoded(self, kind: type[BodyT], data: bytes) -> BodyT:
+        """Return a body that was received, a long one read by the thread; raises DecodeError."""
+        return kind.decode(data) if len(data) <= AT_ONCE_BYTES else await self.beside(partial(kind.decode, data))
 
     def one_of_few(self, handler: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         """Return a handler that waits while ``_FEW`` of these are at work, as each has a large answer in its hands."""

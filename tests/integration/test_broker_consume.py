@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -333,9 +334,12 @@ def test_bounds_and_times_of_a_queue(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_a_queue_is_locked_by_one_client(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [2, 1500])
+def test_a_queue_is_locked_by_one_client(tmp_path: Path, count: int) -> None:
+    """A long list is read beside the loop, and locked some at a time."""
+
     async def scenario(client: BrokerClient) -> None:
-        queues = {MessageQueue("T", "broker-a", queue_id) for queue_id in range(2)}
+        queues = {MessageQueue("T", "broker-a", queue_id) for queue_id in range(count)}
 
         async def lock(client_id: str) -> set[MessageQueue]:
             body = LockBatchRequestBody("g", client_id, mq_set=queues)
@@ -347,6 +351,29 @@ def test_a_queue_is_locked_by_one_client(tmp_path: Path) -> None:
         body = UnlockBatchRequestBody("g", "one", mq_set=queues)
         assert (await client.ask(RequestCode.UNLOCK_BATCH_MQ, body=body.encode())).code == 0
         assert await lock("two") == queues
+
+    play(tmp_path, scenario)
+
+
+def test_a_long_heartbeat_is_read_beside_the_loop(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T")
+        await client.pull("T")  # which makes the group
+        asked, beside = 0, client.broker._context.slices.beside
+
+        async def counted(work: Callable[[], Any]) -> Any:
+            nonlocal asked
+            asked += 1
+            return await beside(work)
+
+        client.broker._context.slices.beside = counted  # type: ignore[method-assign,assignment]
+        await client.heartbeat("T")
+        assert asked == 0
+        assert (await client.heartbeat(*(f"T{number}" for number in range(600)))).code == 0
+        assert asked == 1
+        group = client.broker._context.consumers.find("readers")
+        assert group is not None
+        assert len(group.subscriptions) == 600
 
     play(tmp_path, scenario)
 

@@ -179,8 +179,11 @@ def test_a_message_to_consume_now(tmp_path: Path) -> None:
 def test_where_the_clients_of_a_group_are(tmp_path: Path) -> None:
     queue = MessageQueue("T", "broker-a", 0)
 
+    padding: list[bytes] = []
+
     def answer(request: RemotingCommand) -> RemotingCommand:
-        return RemotingCommand.response(request, body=GetConsumerStatusBody(message_queue_table={queue: 7}).encode())
+        body = GetConsumerStatusBody(message_queue_table={queue: 7}).encode()
+        return RemotingCommand.response(request, body=b"".join([*padding, body]))
 
     async def scenario(client: BrokerClient, member: Member) -> None:
         header = GetConsumerStatusRequestHeader(topic="T", group="readers")
@@ -193,6 +196,9 @@ def test_where_the_clients_of_a_group_are(tmp_path: Path) -> None:
         assert told.consumer_table == {"client-1": {queue: 7}}
         one = GetConsumerStatusRequestHeader(topic="T", group="readers", client_addr="client-2")
         assert GetConsumerStatusBody.decode((await client.ask(STATUS, one)).body).consumer_table == {}
+        padding.append(b" " * (1 << 20))
+        told = GetConsumerStatusBody.decode((await client.ask(STATUS, header)).body)
+        assert told.consumer_table == {}, "an answer of more than a MiB is none"
 
     play(tmp_path, scenario)
 

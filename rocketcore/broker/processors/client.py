@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.slices import AT_ONCE_BYTES
 from rocketcore.codes import RETRY_TOPIC_PREFIX, LanguageCode, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.filter import SQL92, TAG
@@ -29,12 +30,22 @@ class ClientProcessor:
             Route(code.CHECK_CLIENT_CONFIG, self.check_client_config, None, Right.SUB, body_limit=1 << 20),
         )
 
-    def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def heart_beat(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         """Register every group of a heartbeat.
 
         The answer always asks for full heartbeats (``IS_SUB_CHANGE``): one without subscriptions is understood too.
         """
-        data = HeartbeatData.decode(request.body)
+        if len(request.body) > AT_ONCE_BYTES:
+            return self._long_heart_beat(channel, request)
+        return self._register(channel, request, HeartbeatData.decode(request.body))
+
+    async def _long_heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        data = await self._context.slices.decoded(HeartbeatData, request.body)
+        return None if channel.closed else self._register(channel, request, data)
+
+    def _register(self, channel: Channel, request: RemotingCommand, data: HeartbeatData) -> RemotingCommand:
         language = _language(request.language)
         for consumer in data.consumer_data_set:
             self._register_consumer(channel, request, data, consumer, language)

@@ -5,11 +5,13 @@ Java: ``ConsumerManageProcessor`` and the offset part of ``AdminBrokerProcessor`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.codes import BoundaryType, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError
+from rocketcore.message_queue import MessageQueue
 from rocketcore.naming import is_legal_group
 from rocketcore.protocol.bodies.client import (
     GetConsumerListByGroupResponseBody,
@@ -35,6 +37,8 @@ from rocketcore.protocol.headers.consumer import (
 )
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
+
+_QUEUES_AT_ONCE: Final = 256
 
 
 class ConsumerProcessor:
@@ -108,14 +112,23 @@ class ConsumerProcessor:
     def all_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response(request, body=self._context.offsets.encode())
 
-    def lock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        body = LockBatchRequestBody.decode(request.body)
-        held = self._context.locks.lock(body.consumer_group, body.mq_set, body.client_id)
-        return RemotingCommand.response(request, body=LockBatchResponseBody(set(held)).encode())
+    async def lock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        slices = self._context.slices
+        body = await slices.decoded(LockBatchRequestBody, request.body)
+        held: set[MessageQueue] = set()
+        for some in _parts(body.mq_set):
+            held.update(self._context.locks.lock(body.consumer_group, some, body.client_id))
+            await slices.step()
+        answer = LockBatchResponseBody(held)
+        encoded = answer.encode() if len(held) <= _QUEUES_AT_ONCE else await slices.beside(answer.encode)
+        return RemotingCommand.response(request, body=encoded)
 
-    def unlock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        body = UnlockBatchRequestBody.decode(request.body)
-        self._context.locks.unlock(body.consumer_group, body.mq_set, body.client_id)
+    async def unlock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        slices = self._context.slices
+        body = await slices.decoded(UnlockBatchRequestBody, request.body)
+        for some in _parts(body.mq_set):
+            self._context.locks.unlock(body.consumer_group, some, body.client_id)
+            await slices.step()
         return RemotingCommand.response(request)
 
     async def search_offset(
@@ -163,3 +176,9 @@ class ConsumerProcessor:
             if connected is None or not connected.subscriptions or topic in connected.subscriptions:
                 offsets.clone(header.src_group, header.dest_group, topic)
         return RemotingCommand.response(request)
+
+
+def _parts(queues: Iterable[MessageQueue]) -> Iterator[Sequence[MessageQueue]]:
+    """Return queues as many at a time as are locked in one step."""
+    left = list(queues)
+    return (left[first : first + _QUEUES_AT_ONCE] for first in range(0, len(left), _QUEUES_AT_ONCE))

@@ -58,7 +58,8 @@ class PopAckProcessor:
         return RemotingCommand.response(request)
 
     async def acknowledge_batch(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        acks = BatchAckMessageRequestBody.decode(request.body).acks if request.body else []
+        decoded = self._context.slices.decoded
+        acks = (await decoded(BatchAckMessageRequestBody, request.body)).acks if request.body else []
         if not acks:
             raise BrokerError.of(ResponseCode.NO_MESSAGE, "batch ack request has no acks")
         if len(acks) > BATCH_MOST or sum(ack.bit_count for ack in acks) > BATCH_MOST:

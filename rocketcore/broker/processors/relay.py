@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 _RELAY_SECONDS = 10.0
 _STATUS_SECONDS = 5.0
+_STATUS_BYTES = 1 << 20
+"""Of the offsets of one client, which are some 80 bytes a queue."""
 _OFFSET_DIGITS = 16
 _OFFSET_MASK = (1 << 63) - 1
 """A message id ends in the physical offset, in hexadecimal digits."""
@@ -139,7 +141,9 @@ class RelayProcessor:
         try:
             answer = await client.channel.invoke(question, _STATUS_SECONDS)
             answer.raise_for_code(client.client_id, "consumer status")
-            return GetConsumerStatusBody.decode(answer.body).message_queue_table
+            if len(answer.body) > _STATUS_BYTES:
+                raise DecodeError(f"{len(answer.body)} bytes, {_STATUS_BYTES} at most")
+            return (await self._context.slices.decoded(GetConsumerStatusBody, answer.body)).message_queue_table
         except (TransportError, BrokerError, DecodeError) as error:
             logger.info("no status group=%s client_id=%s error=%s", header.group, client.client_id, error)
             return None
