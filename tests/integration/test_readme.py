@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,12 @@ def test_every_example_is_here_in_the_order_of_the_page() -> None:
     assert len(verbs) > 5
     for target in [*verbs, "make setup", "make demo", "make test"]:
         assert re.search(rf"^{target.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+
+
+def test_it_names_the_extras_that_a_user_may_want() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    [told] = re.findall(r"The extras are (.*?); without them", PAGE, re.DOTALL)
+    assert set(re.findall(r"`([a-z0-9]+)`(?= \(|,| and)", told)) == set(extras) - {"bench", "fuzz", "dev"}
 
 
 def test_set_up() -> None:
