@@ -36,7 +36,7 @@ def said(progress: GroupProgress, offset: int, *, counted: bool = True) -> list[
     counts = TopicCounts(Brokers(), TopicRates(), ManualClock(1_000_000_000))  # type: ignore[arg-type]
     if counted:
         asyncio.run(counts.count(["t"]))
-    visit: Any = SimpleNamespace(url=lambda *_, **__: "", cluster=SimpleNamespace(counts=counts))
+    visit: Any = SimpleNamespace(url=lambda *_, **__: "", text=str, cluster=SimpleNamespace(counts=counts))
     topics = TopicSurvey(offsets={"t": {"g": {QUEUE: offset}, "other": {QUEUE: 0}}})
     found = _attention(visit, [], topics, GroupSurvey(traffic={"g": {"t": progress}}))
     return [(each["what"], each["more"]) for each in found]

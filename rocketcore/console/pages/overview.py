@@ -119,6 +119,7 @@ def _attention(
 ) -> list[dict[str, Any]]:
     """Return what somebody should look at, the most urgent first."""
     found: list[dict[str, Any]] = []
+    unit = visit.text("msg")
 
     def add(level: str, what: str, name: str, more: str, where: str) -> None:
         found.append({"level": level, "what": what, "name": name, "more": more, "url": where})
@@ -150,9 +151,9 @@ def _attention(
         # What was consumed last is old, and nothing was within ten seconds.
         stands = each.rate == 0 and each.consumed_at is not None and now - each.consumed_at > STILL_MILLIS
         level, what = ("warn", "group is behind and consumes nothing") if stands else ("info", "group is behind")
-        add(level, what, name, f"{lag:,} msg", visit.url("/group", name=name))
+        add(level, what, name, f"{lag:,} {unit}", visit.url("/group", name=name))
     for lost, name in _overtaken(visit, topics, [name for _, name, _ in behind]):
-        add("bad", "retention has overtaken the group", name, f"{lost:,} msg", visit.url("/group", name=name))
+        add("bad", "retention has overtaken the group", name, f"{lost:,} {unit}", visit.url("/group", name=name))
     order = ("bad", "warn", "info")
     return sorted(found, key=lambda each: order.index(each["level"]))[:MOST_ATTENTION]
 
