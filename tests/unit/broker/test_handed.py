@@ -38,7 +38,7 @@ class Tables:
     def happen(self, event: str) -> None:
         if event == "topic":
             self.offsets.remove_topics(["t"])
-            self.stats.forget_topic("t")
+            self.stats.forget_topics(["t"])
         elif event == "group":
             self.offsets.remove_group("g")
             self.stats.forget_group("g")
