@@ -92,10 +92,11 @@ class Deadline:
 
     __slots__ = ("_clock", "_end", "timeout")
 
-    def __init__(self, timeout: float, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, timeout: float, clock: Clock = SYSTEM_CLOCK, since: float | None = None) -> None:
+        """Begin to count; ``since`` monotonic seconds that may have passed, None: now."""
         self.timeout = timeout
         self._clock = clock
-        self._end = clock.monotonic() + timeout
+        self._end = (clock.monotonic() if since is None else since) + timeout
 
     def remaining(self) -> float:
         """Seconds left, never negative."""

@@ -6,6 +6,7 @@ row that its sender got.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy
@@ -33,10 +34,15 @@ _RESERVED: Final = tuple(name.encode() for name in sorted(RESERVED_PROPERTIES))
 _SEPARATORS: Final = f"[{NAME_SEPARATOR}{PROPERTY_SEPARATOR}]"
 _TEXT_COLUMNS: Final = ("topic", "tags", "shardingKey", "brokerName", "msgId")
 _NUMBER_COLUMNS: Final = ("queueId", "flag")
+_READ_TEXTS: Final = frozenset({pa.string().id, pa.large_string().id})
+_READ_BINARY: Final = _READ_TEXTS | {pa.binary().id, pa.large_binary().id}
+"""Types that the kernel reads, by their numbers: to ask a function for each costs a column as much as all else."""
 
 
-def message_columns(batch: pa.RecordBatch, first_row: int) -> Columns:
+def message_columns(batch: pa.RecordBatch, first_row: int, names: Sequence[str] | None = None) -> Columns:
     """Return the columns of a record batch as the sender wants them.
+
+    names  what each column means to a message; None: what it is called
 
     ``body`` is binary or string, as it came; ``keys`` a string of keys with spaces between them; ``properties`` a
     property string, with the sharding key in it; the others are strings and int64.
@@ -44,7 +50,7 @@ def message_columns(batch: pa.RecordBatch, first_row: int) -> Columns:
     raises  ConfigError for a column that a message does not have or that has the wrong type; MessageIllegal for a row
     """
     columns: Columns = {}
-    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+    for name, array in zip(names or batch.schema.names, batch.columns, strict=True):
         if name == "body":
             columns[name] = _plain(array, name, binary=True)
         elif name in _TEXT_COLUMNS:
@@ -131,12 +137,10 @@ def _plain(array: pa.Array, name: str, *, binary: bool = False) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
         array, kind = array.dictionary_decode(), kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if kind.id in (_READ_BINARY if binary else _READ_TEXTS):
         return array
     if pa.types.is_string_view(kind):
         return array.cast(pa.large_string())
-    if binary and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-        return array
     if binary and (pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)):
         return array.cast(pa.large_binary())
     raise ConfigError(f"column {name} is {array.type}, {'binary or string' if binary else 'string'} is needed")

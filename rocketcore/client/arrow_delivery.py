@@ -78,6 +78,7 @@ class BodyDelivery:
         self._timeout = timeout
         self._delivery_timeout = delivery_timeout
         self._max_in_flight = max_in_flight
+        self._first_timeout = Retries(delivery_timeout, sender.instance.clock).attempt_timeout(timeout)
         self._in_flight: dict[MessageQueue, asyncio.Future[Any]] = {}
         """Answers that are waited for, and tasks that go on after a failure; one that has failed stays."""
         self._begun: dict[asyncio.Future[RemotingCommand], Callable[[], None]] = {}
@@ -156,8 +157,7 @@ class BodyDelivery:
         """
         if queue.broker in self._silent:
             return False
-        retries = Retries(self._delivery_timeout, self._sender.instance.clock)
-        begun = self._sender.begin_batch(queue, body, retries.attempt_timeout(self._timeout))
+        begun = self._sender.begin_batch(queue, body, self._first_timeout)
         if begun is None:
             return False
 
@@ -168,11 +168,12 @@ class BodyDelivery:
             try:
                 result = begun.result()
                 if result is not None:
-                    self._stored(result, retries)
+                    self._stored(result)
                     self._left(queue)
                     return
             except RocketError as error:
                 failure = error
+            retries = Retries(self._delivery_timeout, self._sender.instance.clock, since=begun.began)
             self._go_on(queue, self._deliver(topic, owner, queue, body, retries, failure))
 
         self._in_flight[queue] = begun.answer
@@ -207,9 +208,9 @@ class BodyDelivery:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
-    def _stored(self, result: SendResult, retries: Retries) -> None:
+    def _stored(self, result: SendResult, retries: int = 0) -> None:
         self._summary.batches += 1
-        self._summary.retries += retries.count
+        self._summary.retries += retries
         self._summary.not_safe += result.status is not SendStatus.SEND_OK
 
     async def _free_queue(self, topic: str, avoid: Collection[int] = ()) -> MessageQueue:
@@ -217,7 +218,7 @@ class BodyDelivery:
 
         avoid  number of the broker that just failed; where there is no other, it is asked again
         """
-        publisher = await self._sender.publisher(topic, self._timeout)
+        publisher = self._sender.find_publisher(topic) or await self._sender.publisher(topic, self._timeout)
         for _ in publisher.targets:
             target = self._sender.target(publisher, None, None, avoid) or self._sender.target(publisher, None, None)
             assert target is not None, "without brokers to avoid there is always one"
@@ -265,7 +266,7 @@ class BodyDelivery:
         result = await until_answered(
             sender.instance, topic, retries, self._timeout, send, final, elsewhere=owner is None
         )
-        self._stored(result, retries)
+        self._stored(result, retries.count)
 
     async def _await_sign_of_life(self, queue: MessageQueue, timeout: float) -> None:
         """Ask a broker that left a body without an answer for something small, before it is sent another.

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,6 +103,7 @@ class RecordBatchSender:
         self._buffers = SendBuffers(settings.max_in_flight + 2)
         self._filling: _Filling | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._lingers_until = math.inf  # monotonic seconds; inf while a batch is being sent
         self._leaving: asyncio.Task[None] | None = None
         self._select = find_selector(sender.config.selector)
         self._delivery = BodyDelivery(
@@ -118,17 +120,19 @@ class RecordBatchSender:
         if settings.topic is not None:
             check_send_topic(settings.topic)
 
-    async def send(self, batch: pa.RecordBatch) -> None:
+    async def send(self, batch: pa.RecordBatch, names: Sequence[str] | None = None) -> None:
         """Send the rows of a batch; returns when all are sent, but for a rest that waits a moment for more.
 
         What is sent is perhaps not yet acknowledged: see ``finish``.
 
+        names   what each column means to a message; None: what it is called
         raises  MessageIllegal naming the row that no broker takes; what an earlier request failed with
         """
         await self._stop_lingering()
-        columns = message_columns(batch, self.summary.rows)
+        columns = message_columns(batch, self.summary.rows, names)
         for topic, rows in self._by_topic(columns):
-            await self._open_topic(topic, rows)
+            if not self._settings.create_topics and topic not in self._known_topics:
+                await self._open_topic(topic, rows)
             for queue, group in await self._by_queue(topic, columns, rows):
                 if queue is None and self._filling is not None and self._filling.topic != topic:
                     await self._send_filling()
@@ -138,7 +142,9 @@ class RecordBatchSender:
         if self._filling is None:
             return
         if self._sender.instance.runtime.concurrent:
-            self._timer = asyncio.get_running_loop().call_later(LINGER, self._leave)
+            self._lingers_until = time.monotonic() + LINGER
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(LINGER, self._leave)
         else:
             await self._send_filling()
 
@@ -181,15 +187,19 @@ class RecordBatchSender:
         self._buffers.release()
 
     def _leave(self) -> None:
-        """Send the rows that have waited for more."""
+        """Send the rows that have waited for more; nearly always others have taken their place meanwhile."""
         self._timer = None
-        self._leaving = asyncio.ensure_future(self._send_filling())
+        if self._filling is None:
+            return
+        left = self._lingers_until - time.monotonic()
+        if left > 0:
+            self._timer = asyncio.get_running_loop().call_later(min(left, LINGER), self._leave)
+        else:
+            self._leaving = asyncio.ensure_future(self._send_filling())
 
     async def _stop_lingering(self) -> None:
         """Keep the body that waits for more rows; where it is leaving, wait for that, and raise what it met with."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._lingers_until = math.inf
         if self._leaving is not None:
             leaving, self._leaving = self._leaving, None
             await leaving
@@ -200,7 +210,7 @@ class RecordBatchSender:
             await self._delivery.submit(filling.topic, None, filling.view[: filling.size].toreadonly())
 
     async def _open_topic(self, topic: str, rows: Rows) -> None:
-        """Ask for the newest route of a topic at its first row, where topics must not be created.
+        """Ask for the newest route of a topic at its first row, because it must not be created.
 
         Where no name server answers, a route that is known will do, as it does for every producer. That the topic of
         the settings exists is known: without a route its broker is away, and is waited for.
@@ -208,8 +218,6 @@ class RecordBatchSender:
         raises  MessageIllegal for the row of another topic that does not exist
         """
         settings, instance = self._settings, self._sender.instance
-        if settings.create_topics or topic in self._known_topics:
-            return
 
         def unknown(error: RocketError) -> bool:
             return isinstance(error, RouteNotFound) and not error.retriable and topic != settings.topic

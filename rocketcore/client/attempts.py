@@ -123,14 +123,15 @@ class Retries:
 
     timeout  seconds for all of them
     level    of the log line that the first one writes
+    since    monotonic seconds of the first attempt; None: it is made now
     count    those that were followed by another
     """
 
     __slots__ = ("_deadline", "_pauses", "count", "level")
 
-    def __init__(self, timeout: float, clock: Clock, *, level: int = logging.INFO) -> None:
+    def __init__(self, timeout: float, clock: Clock, *, level: int = logging.INFO, since: float | None = None) -> None:
         self.level = level
-        self._deadline = Deadline(timeout, clock)
+        self._deadline = Deadline(timeout, clock, since)
         self._pauses = Backoff(2 * FIRST_PAUSE, 2 * LONGEST_PAUSE)
         self.count = 0
 

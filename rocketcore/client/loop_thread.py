@@ -204,7 +204,7 @@ class LoopThread:
     @property
     def is_current(self) -> bool:
         """Whether the caller runs on this thread, or in its place."""
-        return threading.current_thread() is self._thread or threading.get_ident() == self._visitor
+        return threading.get_ident() in (self._thread.ident, self._visitor)
 
     @property
     def alive(self) -> bool:

@@ -50,21 +50,22 @@ class BegunBatch:
     """A batch body that is on its way: one attempt, without a task that waits for its end.
 
     answer  of the broker; fails with a TransportError
+    began   monotonic seconds
     """
 
-    __slots__ = ("_begun", "_publishers", "_target", "_timeout", "answer")
+    __slots__ = ("_publishers", "_target", "_timeout", "answer", "began")
 
     def __init__(
         self,
         publishers: Publishers,
         target: SendTarget,
         answer: asyncio.Future[RemotingCommand],
-        begun: float,
+        began: float,
         timeout: float,
     ) -> None:
         self._publishers = publishers
         self._target = target
-        self._begun = begun
+        self.began = began
         self._timeout = timeout
         self.answer = answer
 
@@ -84,5 +85,5 @@ class BegunBatch:
             attempts = Attempts(target.queue.topic, 0)
             attempts.failed(target, error)
             raise attempts.error(self._timeout) from error.__cause__
-        publishers.answered(target, publishers.clock.monotonic() - self._begun)
+        publishers.answered(target, publishers.clock.monotonic() - self.began)
         return result

@@ -52,7 +52,7 @@ def write_partition(batches: Iterator[RecordBatch], plan: WritePlan, write_id: i
     try:
         # Rows are waited for on this thread: the connections' thread goes on meanwhile, when that takes long.
         for batch in batches:
-            client.run_here(sender.send(_message_batch(batch, plan)), sender)
+            client.run_here(sender.send(*_message_columns(batch, plan)), sender)
         summary = client.run(sender.finish())
     except MessageIllegal as error:
         raise MessageIllegal(f"partition {partition}, {error}") from None
@@ -90,10 +90,12 @@ def _sender(client: LoopClient, plan: WritePlan, write_id: int, partition: int) 
     return RecordBatchSender(body_sender(client.instance, options.producer_group, options.send_timeout), settings)
 
 
-def _message_batch(batch: RecordBatch, plan: WritePlan) -> RecordBatch:
-    """Return a record batch with the columns that a message has, under the names that they have there."""
+def _message_columns(batch: RecordBatch, plan: WritePlan) -> tuple[RecordBatch, Sequence[str] | None]:
+    """Return a record batch with the columns that a message has, and what they mean to it, None: as they are called."""
     columns = plan.columns
+    wanted = [name for name in columns or () if name is not None]
+    if not plan.options.ignore_system_columns:
+        return batch, wanted or None
     if columns is not None:
-        wanted = [index for index, name in enumerate(columns) if name is not None]
-        batch = batch.select(wanted).rename_columns([columns[index] for index in wanted])
-    return copied_columns(batch) if plan.options.ignore_system_columns else batch
+        batch = batch.select([index for index, name in enumerate(columns) if name is not None]).rename_columns(wanted)
+    return copied_columns(batch), None

@@ -162,6 +162,43 @@ def test_rows_leave_while_no_others_come() -> None:
     assert requests.seen == [("T", [0, 1, 2]), ("T", [3, 4])]
 
 
+def test_rows_that_others_follow_wait_from_the_last_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def send() -> None:
+        sender = requests.sender()
+        await sender.send(rows(3))
+        timer = sender._timer
+        await sender.send(rows(2))
+        assert sender._timer is timer  # none is made for each record batch
+        passed["seconds"] = LINGER
+        await sender.send(rows(1))
+        sender._leave()
+        assert not requests.seen
+        passed["seconds"] = 2 * LINGER
+        await asyncio.wait_for(requests.first.wait(), 20)
+        await sender.finish()
+        sender._leave()
+        assert sender._timer is None  # nothing wakes the loop of a sender that has nothing
+        await sender.abandon()
+
+    passed = {"seconds": 0.0}
+    monkeypatch.setattr("rocketcore.client.arrow_sender.time.monotonic", lambda: passed["seconds"])
+    requests = Requests()
+    asyncio.run(send())
+    assert requests.seen == [("T", [0, 1, 2, 3, 4, 5])]
+
+
+def test_columns_have_the_names_that_the_caller_gives() -> None:
+    async def send() -> None:
+        sender = requests.sender()
+        await sender.send(pa.record_batch({"BODY": [b"x"], "Keys": ["k"]}), ["body", "keys"])
+        await sender.finish()
+        await sender.abandon()
+
+    requests = Requests()
+    asyncio.run(send())
+    assert requests.seen == [("T", [0])]
+
+
 def test_what_such_rows_fail_with_is_raised_later() -> None:
     async def send() -> None:
         sender = requests.sender()
