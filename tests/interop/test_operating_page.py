@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -25,7 +26,9 @@ def test_each_task_is_one_command_there_too(
     apache_clusters: Callable[[str], ApacheCluster],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rocketcore.cli.doctor.used_ratio", lambda folder: 0.5)
     rocket = rocket_command(apache_clusters(version).namesrv, monkeypatch, capsys)
     names = {"orders": unique("orders"), "billing": unique("billing")}

@@ -29,7 +29,10 @@ def verbs(group: dict[str, Entry | LazyGroup], path: str = "") -> set[str]:
     return found
 
 
-def test_each_task_is_one_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_task_is_one_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
     tasks = rows("The operator's week")
     assert len(tasks) > 25
     monkeypatch.setattr("rocketcore.cli.doctor.used_ratio", lambda folder: 0.5)
