@@ -149,7 +149,7 @@ def _retry_seconds(delay: object) -> float | None:
         return delay.total_seconds()
     if delay is None or (isinstance(delay, (int, float)) and not isinstance(delay, bool) and not math.isnan(delay)):
         return delay
-    raise ConfigError(f"a delay is seconds or a timedelta, got {delay!r:.80}")
+    raise ConfigError(f"a delay is seconds or a timedelta, got {'nan' if delay != delay else type(delay).__name__}")
 
 
 def delay_level_of(seconds: float) -> int:
@@ -335,12 +335,36 @@ class SendResult:
 
 
 class ReplyFuture(Future[SendResult]):
-    """What becomes of a reply: ``await`` it on a loop, or call ``result()`` on a thread."""
+    """What becomes of a reply: ``await`` it on a loop, or call ``result()`` on a thread.
+
+    loop  sends the reply: on it ``result()`` and ``exception()`` raise ConfigError, as they would wait for themselves
+    """
+
+    def __init__(self, loop: object = None) -> None:
+        super().__init__()
+        self._loop = loop
 
     def __await__(self) -> Generator[Any, None, SendResult]:
         import asyncio  # who awaits has it
 
         return asyncio.wrap_future(self).__await__()
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Wait for the result on a thread, for so many seconds at most."""
+        self._check_thread()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the failure on a thread, for so many seconds at most; None where there is none."""
+        self._check_thread()
+        return super().exception(timeout)
+
+    def _check_thread(self) -> None:
+        if self._loop is not None and not self.done():
+            import asyncio  # who has a loop has it
+
+            if asyncio._get_running_loop() is self._loop:
+                raise ConfigError("the reply is not sent yet: await the future on its event loop")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -304,13 +304,13 @@ class ConsumeService:
                 handler = self._handlers.get(topic)
                 if handler is None or not self._has_place(handler):
                     continue
-                self._hand_out(handler, process_queue, topic)
                 del self._ready[process_queue]
+                self._hand_out(handler, process_queue, topic)  # a hook may give its message a result, and feed
                 if process_queue.waiting_count:
                     self._ready[process_queue] = None
                     turn.append(process_queue)
             elif not process_queue.waiting_count or process_queue.dropped:
-                del self._ready[process_queue]
+                self._ready.pop(process_queue, None)
 
     def _has_place(self, handler: _Handler) -> bool:
         if handler.on_loop:

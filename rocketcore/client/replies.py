@@ -44,7 +44,7 @@ class Replies:
         """Hand a reply over; returns the future of its ``SendResult``, raises Overloaded, ClientClosed."""
         if len(self._futures) >= MOST_UNDER_WAY:
             raise Overloaded(f"consumer of group {self._group!r}: {len(self._futures)} replies are not sent yet")
-        future = ReplyFuture()
+        future = ReplyFuture(self._loop)
         future.set_running_or_notify_cancel()  # it cannot be taken back
         self._futures.add(future)
         try:

@@ -168,7 +168,11 @@ def test_on_a_loop(namesrv: str, topic: str) -> None:
         ):
 
             async def answer(message: ReceivedMessage) -> None:
-                await message.reply("re: " + message.text())
+                sent = message.reply("re: " + message.text())
+                for wait in (sent.result, sent.exception):
+                    with pytest.raises(rmq.ConfigError, match="await the future on its event loop"):
+                        wait()
+                assert (await sent).status is rmq.SendStatus.SEND_OK
 
             await consumer.subscribe(topic, handler=answer)
             replies = await asyncio.gather(*(producer.request(topic, f"{i}", timeout=20.0) for i in range(20)))

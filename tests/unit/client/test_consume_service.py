@@ -295,6 +295,27 @@ def test_a_queue_that_always_has_more_leaves_the_others_their_turn(on_loop: bool
     run(body)
 
 
+def test_a_result_that_comes_while_a_message_is_handed_out_holds_nothing_up() -> None:
+    """A hook that sees messages on their way to a handler may acknowledge them."""
+
+    async def body() -> None:
+        harness = Harness(queues=2)
+        handled: list[str] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            handled.append(f"{message.queue.queue_id}/{message.text()}")
+
+        harness.service.set_handler("T", handle)
+        harness.service._handed = lambda messages: messages[0].ack()
+        for queue_id in (0, 1):
+            harness.fill(3, queue_id)
+        assert await harness.service.drain(5)
+        assert sorted(handled) == ["0/0", "0/1", "0/2", "1/0", "1/1", "1/2"]
+        await harness.service.stop()
+
+    run(body)
+
+
 def test_quick_handlers_get_many_messages_at_a_time_slow_ones_one() -> None:
     async def body() -> None:
         harness = Harness(capacity=1)
