@@ -149,7 +149,7 @@ def _retry_seconds(delay: object) -> float | None:
         return delay.total_seconds()
     if delay is None or (isinstance(delay, (int, float)) and not isinstance(delay, bool) and not math.isnan(delay)):
         return delay
-    raise ConfigError(f"a delay is seconds or a timedelta, got {'nan' if delay != delay else type(delay).__name__}")
+    raise ConfigError(f"a delay is seconds or a timedelta, got {delay!r:.80}")
 
 
 def delay_level_of(seconds: float) -> int:
