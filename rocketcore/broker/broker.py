@@ -175,6 +175,7 @@ class Broker:
             JsonFile(folder / "popState.json"),
             context.writer,
             clock=clock,
+            step=context.slices.step,
         )
         self._pop = PopService(context, self._gate, journal, pop_state)
         self._modes = RequestModes(JsonFile(folder / "messageRequestMode.json"))

@@ -8,7 +8,9 @@ right behind it. A crash may cut the log between the two, and nothing else lies 
 record of the queue can tell of a message that is not there. The start takes that back, by its first record.
 
 File  ``config/popState.json``: ``{"journalOffset", "entries"}``, the table as it was at an offset of the queue, written
-      every minute, so that a start reads what came since; older records may go with their files.
+      every minute, so that a start reads what came since; older records may go with their files. It is made in slices
+      while the table changes: of a queue that was looked at later, the first records since say once more what the file
+      says already. What becomes of a message is what the last entry about it says, so that changes nothing.
 
 Java's brokers keep messages ``ck`` and ``ack`` in the eight queues of this topic; theirs and ours pass each other over.
 """
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,6 +40,8 @@ _KINDS = frozenset({"pop", "order", "ack", "hide", "revive", "next", "reset", "d
 _TAGS = b"TAGS\x01rc\x02"
 _MAX_PER_READ = 32
 _SYNC_SECONDS = 0.1
+_ENTRIES_AT_ONCE = 256
+_PAUSE = partial(asyncio.sleep, 0)
 
 
 class PopJournal:
@@ -50,6 +56,7 @@ class PopJournal:
         writer: StateWriter,
         *,
         clock: Clock = SYSTEM_CLOCK,
+        step: Callable[[], Awaitable[None]] = _PAUSE,
     ) -> None:
         self.topic = topic
         self.skipped = 0
@@ -65,6 +72,7 @@ class PopJournal:
         """What takes back entries of a message that did not get to its retry topic: first in the next record."""
         self._saved = 0
         self._needed = 0
+        self._step = step
 
     # ------------------------------------------------------------------ start
 
@@ -165,7 +173,8 @@ class PopJournal:
         offset = store.next_offset(self.topic, 0)
         if offset == self._saved or store.read_only_reason is not None:
             return
-        text, end = self._encode(), store.max_physical_offset
+        text = await self._encode_in_slices(offset)
+        end = store.max_physical_offset
         while store.synced_offset < end:
             if store.read_only_reason is not None:
                 return
@@ -185,6 +194,21 @@ class PopJournal:
         """
         first = max(self._needed, self._store.min_offset(self.topic, 0))
         return self._store.place(self.topic, 0, first) or 0 if first < self._store.max_offset(self.topic, 0) else None
+
+    async def _encode_in_slices(self, offset: int) -> bytes:
+        """Return the table as it is from an offset on, or later; it changes meanwhile."""
+        parts: list[bytes] = []
+        some: list[Entry] = []
+        for key in list(self._state.queues):
+            some += self._state.entries_of(key)
+            await self._step()
+            for first in range(0, len(some) - _ENTRIES_AT_ONCE + 1, _ENTRIES_AT_ONCE):
+                parts.append(msgspec.json.encode(some[first : first + _ENTRIES_AT_ONCE])[1:-1])
+                await self._step()
+            del some[: len(some) - len(some) % _ENTRIES_AT_ONCE]
+        if some:
+            parts.append(msgspec.json.encode(some)[1:-1])
+        return b'{"journalOffset":%d,"entries":[%b]}' % (offset, b",".join(parts))
 
     def _encode(self) -> bytes:
         offset = self._store.next_offset(self.topic, 0)

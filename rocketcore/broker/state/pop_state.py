@@ -202,16 +202,23 @@ class PopState:
 
     def entries(self) -> Iterator[Entry]:
         """Return entries that make this table out of an empty one."""
-        for key, queue in self.queues.items():
-            for checkpoint in dict.fromkeys(queue.in_flight.values()):
-                left = sorted(checkpoint.left)
-                times = queue.next, checkpoint.pop_time, checkpoint.invisible
-                if checkpoint.suspended:
-                    for offset in left:
-                        yield ["hide", *key, offset, checkpoint.pop_time, checkpoint.invisible, True]
-                elif checkpoint.counts is None:
-                    yield ["pop", *key, checkpoint.start, left, *times]
-                else:
-                    counts = [checkpoint.counts[offset] for offset in left]
-                    yield ["order", *key, left, counts, *times, checkpoint.attempt_id]
-            yield ["reset" if queue.reset else "next", *key, queue.next]
+        for key in self.queues:
+            yield from self.entries_of(key)
+
+    def entries_of(self, key: QueueKey) -> Iterator[Entry]:
+        """Return entries that make what is known of one group in one queue; nothing where nothing is."""
+        queue = self.queues.get(key)
+        if queue is None:
+            return
+        for checkpoint in dict.fromkeys(queue.in_flight.values()):
+            left = sorted(checkpoint.left)
+            times = queue.next, checkpoint.pop_time, checkpoint.invisible
+            if checkpoint.suspended:
+                for offset in left:
+                    yield ["hide", *key, offset, checkpoint.pop_time, checkpoint.invisible, True]
+            elif checkpoint.counts is None:
+                yield ["pop", *key, checkpoint.start, left, *times]
+            else:
+                counts = [checkpoint.counts[offset] for offset in left]
+                yield ["order", *key, left, counts, *times, checkpoint.attempt_id]
+        yield ["reset" if queue.reset else "next", *key, queue.next]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketcore.broker.services import pop_journal
 from rocketcore.broker.services.pop_journal import PopJournal
 from rocketcore.broker.state.json_file import JsonFile, StateWriter
 from rocketcore.broker.state.pop_state import Entry, PopState
@@ -106,6 +107,44 @@ def test_a_start_reads_what_was_saved_and_what_came_since(tmp_path: Path) -> Non
             assert queue.in_flight[5].attempt_id == "attempt"
 
     asyncio.run(main())
+
+
+def test_a_table_that_changes_while_it_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any step of the saving: what came before a queue was looked at, and what came after it."""
+
+    async def main(change_at: int) -> None:
+        clock, folder, steps = ManualClock(), tmp_path / str(change_at), 0
+        folder.mkdir()
+        queues: list[list[object]] = [["T", f"g{number}", 0] for number in range(6)]
+
+        async def step() -> None:
+            nonlocal steps
+            steps += 1
+            if steps == change_at:
+                for number, key in enumerate(queues[:5]):
+                    one.journal.put(["ack", *key, [0]], ["hide", *key, 1, 1_700_000_000_001, 90_000, False])
+                    one.journal.put(["pop", *key, 3, [3 + number], 9, 1_700_000_000_002, 60_000])
+                one.journal.put(["drop", "", "g5"])
+                one.journal.put(["pop", "T", "new", 0, 0, [0], 1, 1_700_000_000_003, 60_000])
+                one.journal.put(["drop", "", "g4"])
+                one.journal.put(["pop", *queues[4], 7, [7], 8, 1_700_000_000_004, 60_000])
+
+        async with life(folder, clock) as one:
+            for key in queues:
+                one.journal.put(["order", *key, [0, 1, 2], [0, 0, 1], 3, 1_700_000_000_000, 60_000, "attempt"])
+            await one.stored()
+            one.journal._step = step
+            await one.journal.save()
+            assert steps >= change_at
+            expected = list(one.state.entries())
+            await one.stored()
+        async with life(folder, clock) as one:
+            assert sorted(one.state.entries()) == sorted(expected)
+            assert one.state.in_flight == sum(len(queue.in_flight) for queue in one.state.queues.values())
+
+    monkeypatch.setattr(pop_journal, "_ENTRIES_AT_ONCE", 2)
+    for change_at in range(1, 8):
+        asyncio.run(main(change_at))
 
 
 def test_what_was_on_its_way_to_the_retry_topic_is_popped_still(tmp_path: Path) -> None:
