@@ -85,14 +85,18 @@ async def events(visit: Visit) -> Response:
     """Answer the events ``rows`` and ``count``, finished HTML both, until the browser leaves."""
     topic = visit.needed("name")
     console = visit.console
+    too_many = f"{MOST_TAILS} live tails are open: close one"
     if console.tails >= MOST_TAILS:
-        raise Overloaded(f"{MOST_TAILS} live tails are open: close one")
+        raise Overloaded(too_many)
     tail = Tail(visit, topic)
     await tail.look()
     template = console.templates.get_template("tail_rows.html")
     shown = Shown(visit.language)
 
     async def stream() -> AsyncIterator[bytes]:
+        if console.tails >= MOST_TAILS:  # others looked while this one did
+            yield _event("trouble", too_many)
+            return
         console.tails += 1
         try:
             while True:

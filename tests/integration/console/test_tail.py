@@ -11,7 +11,8 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore import aio
-from rocketcore.console.tail import MOST_ROWS, MOST_TAILS, Tail
+from rocketcore.console.language import Language
+from rocketcore.console.tail import MOST_ROWS, MOST_TAILS, Tail, events
 from rocketcore.local import LocalCluster
 from tests.integration.console.conftest import Browser
 
@@ -65,6 +66,27 @@ def test_there_are_so_many_at_the_same_time(browser: Browser, make_topic: Callab
     answer = browser.get(f"/topic/tail?name={topic}")
     assert answer.status_code == 503
     assert "close one" in answer.text
+
+
+def test_those_that_begin_together_are_no_more(cluster: LocalCluster, make_topic: Callable[..., str]) -> None:
+    topic = make_topic(1)
+
+    async def run() -> None:
+        async with aio.Admin(cluster.namesrv) as admin:
+            console = SimpleNamespace(tails=0, templates=SimpleNamespace(get_template=lambda name: None))
+            visit: Any = SimpleNamespace(
+                admin=admin, console=console, given=lambda name: "", needed=lambda name: topic,
+                language=Language("en"), text=lambda english: english,
+            )  # fmt: skip
+            answers: list[Any] = await asyncio.gather(*(events(visit) for _ in range(MOST_TAILS + 3)))
+            begun = [await anext(answer.body_iterator) for answer in answers]
+            assert [b"event: count" in first for first in begun] == [True] * MOST_TAILS + [False] * 3
+            assert b"close one" in begun[-1]
+            for answer in answers:
+                await answer.body_iterator.aclose()
+            assert console.tails == 0
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("address", ["/topic/tail?name=no-such-topic", "/topic/tail"])
