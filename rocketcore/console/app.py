@@ -152,7 +152,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
                     return await _missing(console, request)
                 query = f"?{request.url.query}" if request.url.query else ""
                 return RedirectResponse(f"{console.first.base}{request.url.path}{query}", 303)
-            visit = Visit(console, request)
+            visit = Visit(console, request, await console.who(request))
             if settings.accounts and visit.who is None and view is not entry.login_form:
                 if form is _json:
                     headers = {"www-authenticate": 'Basic realm="rocket console", charset="UTF-8"'}
@@ -164,7 +164,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
 
     async def log_in(request: Request) -> Response:
         asked.set([0])
-        visit = Visit(console, request)
+        visit = Visit(console, request, await console.who(request))
         return await _html(visit, entry.log_in)
 
     async def readyz(request: Request) -> Response:
@@ -259,4 +259,4 @@ async def _missing(console: Console, request: Request) -> Response:
     page.status, page.data["status"] = 404, 404
     if path.startswith(("/api/", "/static/")):
         return Response(json_bytes(page.api), 404, media_type="application/json")
-    return Visit(console, request).render(page)
+    return Visit(console, request, await console.who(request)).render(page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import deque
@@ -80,6 +81,7 @@ class Console:
         self.tails = 0
         self.audit: deque[dict[str, Any]] = deque(maxlen=MOST_AUDITED)
         self._basic: dict[str, Session] = {}
+        self._hashing = asyncio.Lock()
         self.templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
             autoescape=True,
@@ -103,12 +105,19 @@ class Console:
 
     # Who asks
 
-    def who(self, request: Request) -> Session | None:
-        """Return who asks: by cookie, or by the header that programs send; None for nobody in particular."""
+    async def who(self, request: Request) -> Session | None:
+        """Return who asks: by cookie, or by the header that programs send; None for nobody in particular.
+
+        A hash takes as long as a page: that of a header is not made on the loop, and one at a time.
+        """
         if not self.settings.accounts:
             return None
         found = self.sessions.find(request.cookies.get(COOKIE, ""))
-        return found or self._by_header(request.headers.get("authorization", ""))
+        header = request.headers.get("authorization", "")
+        if found is not None or not header:
+            return found
+        async with self._hashing:
+            return await asyncio.to_thread(self._by_header, header)
 
     def _by_header(self, header: str) -> Session | None:
         import base64
@@ -149,12 +158,12 @@ class Console:
 class Visit:
     """One request of a browser or a program: what it asks, who asks, and in which language it is answered."""
 
-    def __init__(self, console: Console, request: Request) -> None:
+    def __init__(self, console: Console, request: Request, who: Session | None = None) -> None:
         self.console = console
         self.request = request
         self.cluster: Cluster = request.scope.get(SCOPE_KEY, console.first)
         self.admin: AsyncAdmin = self.cluster.admin
-        self.who = console.who(request)
+        self.who = who
         self.may_write = console.may_write(self.who)
         self.language: Language = language_of(
             request.cookies.get("rocket_language", ""), request.headers.get("accept-language", "")

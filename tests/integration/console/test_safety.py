@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from rocketcore.admin.client import Admin
+from rocketcore.console import console as console_module
 from rocketcore.console.accounts import MOST_FAILURES, Sessions, account_line, read_accounts, verify
 from rocketcore.console.safety import MOST_BODY_BYTES, PLAN_SECONDS, Forbidden, Guard
 from rocketcore.console.settings import ClusterSettings, ConsoleSettings
@@ -253,8 +256,14 @@ def test_viewers_change_nothing(open_console: Callable[..., Browser], accounts: 
 
 
 def test_programs_send_name_and_password(
-    open_console: Callable[..., Browser], accounts: dict[str, tuple[str, str]]
+    open_console: Callable[..., Browser], accounts: dict[str, tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def verified_beside_the_loop(*given: Any) -> str | None:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return verify(*given)
+
+    monkeypatch.setattr(console_module, "verify", verified_beside_the_loop)
     browser = open_console(accounts=accounts)
     for password, status in (("battery staple", 200), ("wrong", 401)):
         answer = browser.client.get("/api/v1/brokers", auth=("vic", password))
