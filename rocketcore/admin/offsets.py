@@ -17,7 +17,7 @@ from rocketcore.admin.groups import STORED_OFFSETS, GroupAdmin, members_of
 from rocketcore.admin.requests import BROKER_CONFIG, Request, done, topic_stats
 from rocketcore.client import api
 from rocketcore.codes import MASTER_ID, Permission, RequestCode
-from rocketcore.errors import ConfigError, GroupNotExist, OffsetsMoved, RocketError, RouteNotFound
+from rocketcore.errors import ConfigError, GroupNotExist, OffsetsMoved, QueryNotFound, RocketError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.service import Deadline
@@ -87,9 +87,10 @@ class OffsetAdmin(GroupAdmin):
         """Return what ``reset_offsets`` would do; changes nothing.
 
         queues  only these; otherwise all readable ones
-        raises  TopicNotExist; GroupNotExist where the group is not on every broker of the topic; ConfigError for a
-                queue that there is not, for a shift of a group without an offset, and where a broker of 4.9, or one
-                without ``useServerSideResetOffset``, cannot do it while members are connected
+        raises  TopicNotExist; GroupNotExist where the group is not on every broker of the topic; QueryNotFound
+                where the group of ``OffsetsOf`` has no offset in it; ConfigError for a queue that there is
+                not, for a shift of a group without an offset, and where a broker of 4.9, or one without
+                ``useServerSideResetOffset``, cannot do it while members are connected
         """
         deadline = self._deadline()
         bounds, masters = await self._bounds(topic, queues, deadline)
@@ -115,7 +116,8 @@ class OffsetAdmin(GroupAdmin):
             source = await self._stored(to.group, topic, masters, deadline)
             bounds = {queue: each for queue, each in bounds.items() if queue in source}
             if not bounds:
-                raise ConfigError(f"group {to.group!r} has no offset in topic {topic!r}")
+                what = f"group {to.group!r} has no offset in topic {topic!r}"
+                raise QueryNotFound(QueryNotFound.response_code, what)
             found = {queue: min(max(source[queue], each.min_offset), each.max_offset) for queue, each in bounds.items()}
         else:
             found = await self._targets(to, bounds, before, masters, deadline)

@@ -106,6 +106,7 @@ _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
 
 
 _BY_TEXT: Final = (
+    ("subscription group no permission", "rocket group update GROUP --consume lets it consume again"),
     ("filter message by SQL92", "rocket broker config set BROKER enablePropertyFilter true has it do so"),
     ("timer message illegal", "no message waits longer than the broker's timerMaxDelaySec, three days unless set"),
 )

@@ -10,7 +10,7 @@ import pytest
 
 from rocketcore.admin.client import Admin, AsyncAdmin
 from rocketcore.admin.offsets import OffsetsOf
-from rocketcore.errors import ConfigError, RouteNotFound, TopicNotExist
+from rocketcore.errors import QueryNotFound, RouteNotFound, TopicNotExist
 from rocketcore.local import LocalCluster
 from rocketcore.message import MessageQueue
 from tests.fixtures.commands import Rocket
@@ -116,13 +116,13 @@ def test_clone_goes_where_another_group_is(
     assert (row["group"], row["queue_id"], row["before"], row["after"]) == (target, 0, None, 2)
     assert stored(cluster, target, topic) == [2, None]
     assert refused(rocket, "offset", "clone", source, "nobody", topic, "--yes") == (3, "GROUP_NOT_EXIST")
-    assert refused(rocket, "offset", "clone", "nobody", target, topic, "--yes") == (2, "USAGE")
+    assert refused(rocket, "offset", "clone", "nobody", target, topic, "--yes") == (3, "NOT_FOUND")
 
     async def ask() -> None:
         async with AsyncAdmin(cluster.namesrv) as admin:
             plan = await admin.plan_reset(target, topic, OffsetsOf(source))
             assert [(move.before, move.after) for move in plan.moves] == [(2, 2)]
-            with pytest.raises(ConfigError, match="has no offset in topic"):
+            with pytest.raises(QueryNotFound, match="has no offset in topic"):
                 await admin.plan_reset(target, topic, OffsetsOf("nobody"))
 
     asyncio.run(ask())

@@ -398,6 +398,7 @@ def test_wrong_use_has_the_form_of_every_error(capsys: pytest.CaptureFixture[str
         (ConnectError("ROUTE at n:1: refused"), "rocket produce", "start one with: rocket up"),
         (NoPermission(16, "x"), "rocket namesrv config set", "this setting is protected"),
         (NoPermission(16, "x"), "rocket produce", "rocket topic route shows the topic's permission"),
+        (NoPermission(16, "subscription group no permission, g"), "rocket consume", "rocket group update GROUP"),
         (TopicNotExist(17, "x"), "rocket dlq show", "rocket dlq list"),
         (ServiceNotAvailable(14, "disk full"), "rocket produce", "rocket doctor"),
         (
