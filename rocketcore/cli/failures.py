@@ -82,8 +82,8 @@ class Failure:
 
 # The first row whose class fits decides.
 _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
-    (ConfigError, EXIT_USAGE, "USAGE", "see --help of the command"),
-    (MessageIllegal, EXIT_USAGE, "MESSAGE_ILLEGAL", "see --help of the command"),
+    (ConfigError, EXIT_USAGE, "USAGE", "see --help of {command}"),
+    (MessageIllegal, EXIT_USAGE, "MESSAGE_ILLEGAL", "see --help of {command}"),
     (NoBrokerRegistered, EXIT_UNREACHABLE, "NO_BROKER", "start one with: rocket broker start --namesrv …"),
     (NotWritable, EXIT_NOT_ALLOWED, "NOT_WRITABLE", "rocket topic route shows its permission at each broker"),
     (TopicNotExist, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "rocket topic list shows what there is"),
@@ -108,6 +108,7 @@ _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
 _BY_TEXT: Final = (
     ("subscription group no permission", "rocket group update GROUP --consume lets it consume again"),
     ("filter message by SQL92", "rocket broker config set BROKER enablePropertyFilter true has it do so"),
+    ("names no registered broker", "--topic says which topic it is of: an id that a client made needs it"),
     ("timer message illegal", "no message waits longer than the broker's timerMaxDelaySec, three days unless set"),
 )
 """What to do where the code of a refusal says too little: part of the text of Apache's brokers and ours."""
@@ -128,7 +129,8 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
     why = error_text(error)
     for kind, exit_code, code, hint in _TABLE:
         if isinstance(error, kind):
-            return Failure(exit_code, code, what, why, _special_hint(error, settings) or hint)
+            hint = _special_hint(error, settings) or hint.replace("{command}", settings.command)
+            return Failure(exit_code, code, what, why, hint)
     if isinstance(error, BrokerError):
         return Failure(EXIT_FAILED, error.code_name, what, why, _special_hint(error, settings))
     if isinstance(error, RocketError):

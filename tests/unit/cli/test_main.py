@@ -25,6 +25,7 @@ from rocketcore.errors import (
     DecodeError,
     NoPermission,
     PartlyDone,
+    QueryNotFound,
     RequestTimeout,
     RouteNotFound,
     ServiceNotAvailable,
@@ -400,6 +401,8 @@ def test_wrong_use_has_the_form_of_every_error(capsys: pytest.CaptureFixture[str
         (NoPermission(16, "x"), "rocket produce", "rocket topic route shows the topic's permission"),
         (NoPermission(16, "subscription group no permission, g"), "rocket consume", "rocket group update GROUP"),
         (TopicNotExist(17, "x"), "rocket dlq show", "rocket dlq list"),
+        (QueryNotFound(22, "'7F' names no registered broker"), "rocket message status", "--topic says which topic"),
+        (ConfigError("x"), "rocket topic create", "see --help of rocket topic create"),
         (ServiceNotAvailable(14, "disk full"), "rocket produce", "rocket doctor"),
         (
             BrokerError(1, "The broker does not support consumer to filter message by SQL92"),
