@@ -7,7 +7,7 @@ from it.
 
 from __future__ import annotations
 
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.cli.main import main
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.state import json_file
-from rocketcore.broker.store import commit_log, committer, queue_notes, recovery, segment_file
+from rocketcore.broker.store import commit_log, committer, file_system, queue_notes, recovery
 
 __all__ = ["BUGS", "plant"]
 
@@ -108,7 +108,7 @@ BUGS: dict[str, tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any
     "dispatch ahead of the durable mark": (committer.Committer, "_commit", _dispatch_early),
     "offset file written in place": (json_file, "replace_file", _write_in_place),
     "note too early": (queue_notes.QueueNotes, "write", _note_early),
-    "no folder fsync": (segment_file.FileSystem, "sync_folder", _forget_folders),
-    "fsync tried again": (segment_file.FileSystem, "sync", _sync_again),
+    "no folder fsync": (file_system.FileSystem, "sync_folder", _forget_folders),
+    "fsync tried again": (file_system.FileSystem, "sync", _sync_again),
 }
 """What → whose function is replaced, and by what."""

@@ -23,7 +23,7 @@ import threading
 from pathlib import Path
 
 from rocketcore.broker.store import cleaner, message_store
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 
 LATE_SECONDS = 0.05
 LOG_FILES = 6

@@ -20,7 +20,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
 
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 
 __all__ = ["Call", "SystemCalls"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketcore.broker.store.cleaner import Cleaner
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.topic import KVTable
 from rocketcore.protocol.headers.message import EndTransactionRequestHeader, PullMessageResponseHeader

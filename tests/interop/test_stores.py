@@ -21,7 +21,7 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.broker.store.checkpoint import Checkpoint
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.cli.main import run
 from tests.fixtures.apache import require_java
 from tests.fixtures.processes import Processes, RocketProcess

@@ -24,7 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.errors import ConfigError, RocketError, ServiceNotAvailable
 from rocketcore.spark.source import RocketMQDataSource
 from rocketcore.spark.stream_writer import RocketMQStreamWriter

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.cli.doctor import _here
 from rocketcore.disk import used_ratio
 

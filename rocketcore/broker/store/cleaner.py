@@ -31,11 +31,12 @@ from typing import Final
 from rocketcore.broker.store.cold_reads import ColdReads
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig, parse_hours
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.log_begin import LogBegin
 from rocketcore.broker.store.pages import Cold
 from rocketcore.broker.store.queue_saver import QueueSaver
-from rocketcore.broker.store.segment_file import FileSystem, Segment
+from rocketcore.broker.store.segment_file import Segment
 from rocketcore.errors import RocketError
 from rocketcore.service import Clock, PeriodicTask
 

@@ -20,16 +20,9 @@ from rocketcore._fast.consume_queue import SIZE
 from rocketcore._fast.flusher import Work
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.damage import DamagedRange, bridge, mend_files, put_aside
+from rocketcore.broker.store.file_system import FileSystem, LostWrite, is_full, sync_names
 from rocketcore.broker.store.resident import PART_BYTES, Resident
-from rocketcore.broker.store.segment_file import (
-    FileSystem,
-    LostWrite,
-    Segment,
-    is_full,
-    list_files,
-    segment_name,
-    sync_names,
-)
+from rocketcore.broker.store.segment_file import Segment, list_files, segment_name
 from rocketcore.errors import StoreFull
 from rocketcore.service import Clock
 from rocketcore.table import Table

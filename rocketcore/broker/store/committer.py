@@ -24,7 +24,7 @@ from rocketcore._fast.flusher import Flusher, Work
 from rocketcore.broker.store.commit_log import CommitLog, Group
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.dispatch import Dispatcher
-from rocketcore.broker.store.segment_file import lost_write
+from rocketcore.broker.store.file_system import lost_write
 from rocketcore.broker.store.values import PutStatus
 from rocketcore.service import Clock
 

@@ -21,16 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rocketcore._fast.consume_queue import put_blank, unit
 from rocketcore.broker.store.config import UNIT_SIZE
+from rocketcore.broker.store.file_system import FileSystem, sync_checked, sync_names, write_checked
 from rocketcore.broker.store.pages import Pages
-from rocketcore.broker.store.segment_file import (
-    FileSystem,
-    is_log_name,
-    segment_name,
-    sync_checked,
-    sync_names,
-    write_checked,
-    written_ranges,
-)
+from rocketcore.broker.store.segment_file import is_log_name, segment_name, written_ranges
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 if TYPE_CHECKING:

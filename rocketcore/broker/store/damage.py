@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from rocketcore._fast.commit_log import COLUMNS, FILLER, FILLER_SIZE, FULL, encode_filler, walk
 from rocketcore._fast.record import CHECKSUM_SIZE, encode_stored, stored_size
-from rocketcore.broker.store.segment_file import REPLACE, FileSystem, Segment, segment_name
+from rocketcore.broker.store.file_system import REPLACE, FileSystem
+from rocketcore.broker.store.segment_file import Segment, segment_name
 from rocketcore.errors import StoreCorrupted
 from rocketcore.table import Table
 

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.small_file import replace_durably, with_crc, without_crc
 
 __all__ = ["DeletedTopics"]

@@ -8,7 +8,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.errors import StoreLocked
 
 __all__ = ["FolderLock"]

@@ -25,10 +25,11 @@ from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.index_files import IndexFiles, LogView
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
-from rocketcore.broker.store.segment_file import FileSystem, Segment
+from rocketcore.broker.store.segment_file import Segment
 from rocketcore.service import Clock, PeriodicTask
 from rocketcore.table import Table
 

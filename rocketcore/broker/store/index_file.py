@@ -40,7 +40,7 @@ from rocketcore._fast.index import (
     take_back,
 )
 from rocketcore._fast.mapped import PaddedMap
-from rocketcore.broker.store.segment_file import FileSystem, sync_checked, sync_names, write_checked
+from rocketcore.broker.store.file_system import FileSystem, sync_checked, sync_names, write_checked
 from rocketcore.errors import DecodeError
 from rocketcore.table import Table
 

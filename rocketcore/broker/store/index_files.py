@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from rocketcore._fast.index import BEGIN_OFFSET, BEGIN_TIMESTAMP, END_OFFSET, END_TIMESTAMP, ENTRIES, HEADER_COLUMNS
 from rocketcore.broker.store.config import StoreConfig
+from rocketcore.broker.store.file_system import FileSystem, LostWrite, sync_names
 from rocketcore.broker.store.index_file import IndexFile
-from rocketcore.broker.store.segment_file import FileSystem, LostWrite, sync_names
 from rocketcore.broker.store.small_file import replace_durably, with_crc, without_crc
 from rocketcore.errors import DecodeError
 from rocketcore.service import Clock

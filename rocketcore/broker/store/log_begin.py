@@ -17,10 +17,11 @@ from typing import Final, NamedTuple
 from rocketcore.broker.store.checkpoint import note_begin
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.consume_queue import ConsumeQueue, DamagedUnit
+from rocketcore.broker.store.file_system import FileSystem, LostWrite
 from rocketcore.broker.store.queue_repairs import QueueRepairs
 from rocketcore.broker.store.queue_saver import QueueSaver
 from rocketcore.broker.store.queue_table import Span
-from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment
+from rocketcore.broker.store.segment_file import Segment
 
 __all__ = ["LogBegin"]
 

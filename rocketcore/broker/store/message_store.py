@@ -35,6 +35,7 @@ from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.consume_queue import QueueFiles
 from rocketcore.broker.store.dispatch import Arrival, Dispatcher
 from rocketcore.broker.store.figures import StoreFigures
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.index_query import IndexQuery, QueryResult
 from rocketcore.broker.store.log_begin import LogBegin
@@ -47,7 +48,6 @@ from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.records import Records
 from rocketcore.broker.store.recovery import Recovery
-from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.store_folder import StoreFolder
 from rocketcore.broker.store.topic_deletion import TopicDeletion
 from rocketcore.broker.store.values import GetResult

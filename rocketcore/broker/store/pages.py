@@ -29,7 +29,8 @@ from rocketcore._fast.consume_queue import OUT_COLUMNS, PHYSICAL_OFFSET, SIZE
 
 if TYPE_CHECKING:
     from rocketcore.broker.store.commit_log import CommitLog
-    from rocketcore.broker.store.segment_file import FileSystem, Segment
+    from rocketcore.broker.store.file_system import FileSystem
+    from rocketcore.broker.store.segment_file import Segment
     from rocketcore.table import Table
 
 __all__ = ["Cold", "LogRange", "Pages", "UnitRange"]

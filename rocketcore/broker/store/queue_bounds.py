@@ -27,7 +27,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from rocketcore.broker.store.segment_file import FileSystem, is_passing, sync_checked, write_checked
+from rocketcore.broker.store.file_system import FileSystem, is_passing, sync_checked, write_checked
 from rocketcore.broker.store.small_file import replace_durably
 
 __all__ = ["BoundsEnd", "QueueBounds", "Rows", "pack_rows", "unpack_rows"]

@@ -15,8 +15,9 @@ from pathlib import Path
 from rocketcore._fast.consume_queue import unit
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, is_blank
+from rocketcore.broker.store.file_system import FileSystem, is_passing
 from rocketcore.broker.store.queue_bounds import QueueBounds, pack_rows, unpack_rows
-from rocketcore.broker.store.segment_file import FileSystem, is_log_name, is_passing, written_ranges
+from rocketcore.broker.store.segment_file import is_log_name, written_ranges
 
 __all__ = ["remember_ends"]
 

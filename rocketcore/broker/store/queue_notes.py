@@ -14,9 +14,9 @@ from rocketcore.broker.store.checkpoint import Checkpoint, Notes
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.deleted_topics import DeletedTopics
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import BoundsEnd, QueueBounds, Rows
 from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.segment_file import FileSystem
 
 __all__ = ["QueueNote", "QueueNotes"]
 

@@ -20,10 +20,10 @@ from typing import Final, TypeVar
 from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import Units
+from rocketcore.broker.store.file_system import LostWrite, is_full
 from rocketcore.broker.store.flush import DiskThread
 from rocketcore.broker.store.queue_notes import QueueNote, QueueNotes
 from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.segment_file import LostWrite, is_full
 from rocketcore.service import Clock
 
 __all__ = ["QueueSaver"]

@@ -60,10 +60,11 @@ from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, ConsumeQueue, topic_fault
 from rocketcore.broker.store.damage import TOMBSTONE_MIN_BYTES, TOMBSTONE_TOPIC, DamagedRange
 from rocketcore.broker.store.dispatch import QueueFeed
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import QueueBounds, unpack_rows
 from rocketcore.broker.store.queue_ends import remember_ends
 from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.segment_file import FileSystem, Segment, segment_name
+from rocketcore.broker.store.segment_file import Segment, segment_name
 from rocketcore.table import Table
 
 __all__ = ["LogScan", "Recovery", "recover"]

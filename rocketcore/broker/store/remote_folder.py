@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 
 __all__ = ["warn_of_remote_folders"]
 

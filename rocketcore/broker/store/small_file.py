@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-from rocketcore.broker.store.segment_file import REPLACE, FileSystem, sync_checked, sync_names, write_checked
+from rocketcore.broker.store.file_system import REPLACE, FileSystem, sync_checked, sync_names, write_checked
 
 __all__ = ["replace_durably", "with_crc", "without_crc"]
 

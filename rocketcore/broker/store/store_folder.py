@@ -8,12 +8,12 @@ from typing import NamedTuple
 from rocketcore.broker.store.checkpoint import Notes, RunMark
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import StoreConfig
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.folder_lock import FolderLock
 from rocketcore.broker.store.queue_notes import QueueNotes
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.recovery import Recovery, recover
 from rocketcore.broker.store.remote_folder import warn_of_remote_folders
-from rocketcore.broker.store.segment_file import FileSystem
 
 __all__ = ["Opened", "StoreFolder"]
 

@@ -18,8 +18,8 @@ from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import MAGIC, QueueBounds, pack_rows
-from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.client.offset_store import LocalOffsetStore
 from rocketcore.config_file import config_properties, load_config, parse_properties, read_properties, write_properties
 from rocketcore.errors import ConfigError

@@ -10,12 +10,13 @@ from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
 from rocketcore.broker.store.damage import DamagedRange
+from rocketcore.broker.store.file_system import entries
 from rocketcore.broker.store.folder_lock import FolderLock
 from rocketcore.broker.store.queue_ends import remember_ends
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.broker.store.recovery import LogScan
-from rocketcore.broker.store.segment_file import Segment, entries
+from rocketcore.broker.store.segment_file import Segment
 from rocketcore.broker.store.verify.files import AuditedLog, ReadOnlyFiles
 from rocketcore.broker.store.verify.index import audit_index
 from rocketcore.broker.store.verify.notes import read_notes

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rocketcore.broker.store.checkpoint import Checkpoint, Notes, RunMark
 from rocketcore.broker.store.deleted_topics import DeletedTopics
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.index_files import IndexNote
 from rocketcore.broker.store.queue_bounds import QueueBounds
-from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.verify.report import Report
 
 __all__ = ["read_notes"]

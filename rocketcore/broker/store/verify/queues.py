@@ -20,9 +20,10 @@ from rocketcore.broker.store.consume_queue import (
     Units,
     is_blank,
 )
+from rocketcore.broker.store.file_system import entries
 from rocketcore.broker.store.queue_bounds import unpack_rows
 from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.segment_file import entries, is_log_name, written_ranges
+from rocketcore.broker.store.segment_file import is_log_name, written_ranges
 from rocketcore.broker.store.timed import TIMED_TOPICS
 from rocketcore.broker.store.verify.files import AuditedLog, subfolders
 from rocketcore.broker.store.verify.report import Report

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from rocketcore.broker.store.segment_file import FileSystem, Segment
+from rocketcore.broker.store.file_system import FileSystem
+from rocketcore.broker.store.segment_file import Segment
 
 __all__ = ["ReadAhead"]
 

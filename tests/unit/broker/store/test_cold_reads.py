@@ -19,8 +19,8 @@ from rocketcore._fast.properties import encode_properties
 from rocketcore._fast.record import tags_code
 from rocketcore.broker.store import Cold, GetResult, GetStatus, MessageStore, cold_reads
 from rocketcore.broker.store.cold_reads import SECONDS
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.pages import AHEAD_BYTES, ASKED_BYTES, CHUNK_BYTES
-from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.unreadable import READS
 from rocketcore.broker.store.unreadable import SECONDS as DAMAGED_AFTER
 from rocketcore.codes import BoundaryType, ResponseCode

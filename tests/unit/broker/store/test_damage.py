@@ -15,7 +15,8 @@ from rocketcore._fast.commit_log import COLUMNS, walk
 from rocketcore._fast.record import encode_stored, put_stored
 from rocketcore.broker.store import MessageStore, PutResult
 from rocketcore.broker.store.damage import TOMBSTONE_MAX_BYTES, TOMBSTONE_MIN_BYTES, bridge
-from rocketcore.broker.store.segment_file import FileSystem, Segment
+from rocketcore.broker.store.file_system import FileSystem
+from rocketcore.broker.store.segment_file import Segment
 from rocketcore.errors import StoreCorrupted
 from rocketcore.table import Table
 from tests.fixtures.stores import (

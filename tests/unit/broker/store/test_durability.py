@@ -13,8 +13,8 @@ import pytest
 
 from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus, deleted_topics
 from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import QueueBounds
-from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.errors import StoreError
 from rocketcore.service import ManualClock
 from tests.fixtures.retention import life

@@ -17,7 +17,7 @@ from rocketcore._fast import index
 from rocketcore._fast.properties import encode_properties
 from rocketcore.broker.store import IndexQuery, MessageStore, PutStatus, QueryResult, index_files
 from rocketcore.broker.store.checkpoint import Checkpoint
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.message import KeyKind
 from rocketcore.service import ManualClock
 from tests.fixtures import stores

@@ -17,7 +17,7 @@ from rocketcore.broker.store import PutStatus
 from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.config import FlushDiskType
 from rocketcore.broker.store.deleted_topics import DeletedTopics
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.errors import StoreCorrupted
 from tests.fixtures.stores import SEGMENT_BYTES, crash_copy, message, put, read_queue, records, running_store, stored
 

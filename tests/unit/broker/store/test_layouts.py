@@ -15,8 +15,8 @@ from rocketcore.broker.store import StoreConfig, consume_queue
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.config import parse_delay_levels
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import QueueBounds, pack_rows
-from rocketcore.broker.store.segment_file import FileSystem
 from rocketcore.broker.store.timed import delivery_time
 from rocketcore.config_file import config_properties, load_config
 from rocketcore.errors import ConfigError

@@ -14,6 +14,7 @@ from rocketcore.broker.store import GetStatus, PutStatus
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.cleaner import Cleaner
 from rocketcore.broker.store.cold_reads import ColdReads
+from rocketcore.broker.store.file_system import FileSystem, LostWrite
 from rocketcore.broker.store.index import MessageIndex
 from rocketcore.broker.store.log_begin import LogBegin
 from rocketcore.broker.store.pages import Pages
@@ -21,7 +22,7 @@ from rocketcore.broker.store.queue_bounds import QueueBounds
 from rocketcore.broker.store.queue_notes import QueueNote
 from rocketcore.broker.store.reader import Reader
 from rocketcore.broker.store.records import Records
-from rocketcore.broker.store.segment_file import FileSystem, LostWrite, Segment
+from rocketcore.broker.store.segment_file import Segment
 from rocketcore.broker.store.topic_deletion import TopicDeletion
 from rocketcore.errors import StoreError, StoreLocked
 from rocketcore.service import SYSTEM_CLOCK

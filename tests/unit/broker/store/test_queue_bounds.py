@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rocketcore.broker.store import MessageStore
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import ROOM, BoundsEnd, QueueBounds, pack_rows
-from rocketcore.broker.store.segment_file import FileSystem
 from tests.fixtures.stores import FailingFiles, crash_copy, put, read_queue, running_store
 
 FILES = FileSystem()

@@ -18,7 +18,7 @@ import pytest
 from rocketcore.broker.store import MessageStore, queue_saver
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.damage import DamagedRange
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.errors import StoreCorrupted, StoreLocked
 from rocketcore.service import ManualClock
 from tests.fault.system_calls import Call, SystemCalls

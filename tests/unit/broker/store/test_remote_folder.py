@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from tests.fixtures.stores import put, read_queue, running_store
 
 NFS, FUSE, EXT4 = 0x6969, 0x65735546, 0xEF53

@@ -21,7 +21,7 @@ from rocketcore.broker.store import FlushDiskType, GetStatus, PutStatus, StoreCo
 from rocketcore.broker.store.cleaner import MANUAL_LOOKS
 from rocketcore.broker.store.config import parse_hours
 from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.config_file import BadSetting
 from rocketcore.errors import StoreCorrupted
 from rocketcore.service import ManualClock

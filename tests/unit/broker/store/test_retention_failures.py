@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rocketcore.broker.store import GetStatus, PutStatus
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import QueueBounds
-from rocketcore.broker.store.segment_file import FileSystem
 from tests.fixtures.retention import BODY_BYTES, PER_SEGMENT, Disk, life, numbers
 from tests.fixtures.stores import (
     SEGMENT_BYTES,

@@ -21,7 +21,7 @@ from rocketcore._fast import commit_log as kernel
 from rocketcore._fast import mapped
 from rocketcore._fast.consume_queue import UnitCollector
 from rocketcore.broker.store import GetStatus, deliveries
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.unreadable import READS, SECONDS, UnreadablePages
 from rocketcore.filter_sql import compile_sql
 from rocketcore.service import ManualClock

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rocketcore.broker.store import FlushDiskType
-from rocketcore.broker.store.segment_file import BLOCK_BYTES, FileSystem, Segment
+from rocketcore.broker.store.file_system import FileSystem
+from rocketcore.broker.store.segment_file import BLOCK_BYTES, Segment
 from tests.fixtures.stores import message, put, read_queue, running_store, stored
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore._fast.mapped import PaddedMap
-from rocketcore.broker.store.segment_file import FileSystem
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.verify import ReadOnlyFiles, verify
 from rocketcore.broker.store.verify.read_ahead import PIECE_BYTES
 from rocketcore.errors import StoreLocked
