@@ -12,6 +12,9 @@ Encoding a body is a tenth of what it costs to send it. Done on the caller's thr
 loop's, it cost a row 7 to 24 % more CPU. So a caller with a thread of its own runs ``send`` in the place of the loop
 (``LoopThread.run_here``): two threads that take turns wake each other six times a body.
 
+A row is copied once, into its body. Without that copy, two pieces a row from Arrow's own buffers, and with a body that
+leaves in parts while it is laid out, a row of 1 KiB took as much CPU.
+
 Columns: ``body`` (binary or string) and any of ``topic``, ``tags``, ``keys``, ``properties``, ``shardingKey``,
 ``brokerName`` with ``queueId``, ``flag``, ``msgId``. A null means: without it.
 """
