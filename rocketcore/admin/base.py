@@ -33,8 +33,9 @@ from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
 if TYPE_CHECKING:
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.protocol.signing import Signer
-    from rocketcore.transport.client import Remoting, RemotingClient
+    from rocketcore.transport.client import RemotingClient
     from rocketcore.transport.hooks import RpcHook
+    from rocketcore.transport.remoting import Remoting
     from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = ["AdminBase", "Question", "first_address", "masters_in", "merged", "no_broker", "signer_of"]

@@ -57,7 +57,7 @@ from rocketcore.service import Deadline
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig
     from rocketcore.protocol.command import RemotingCommand
-    from rocketcore.transport.client import Remoting
+    from rocketcore.transport.remoting import Remoting
 
 __all__ = ["BrokerStatus", "ClusterAdmin"]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.heartbeat import SubscriptionData
     from rocketcore.protocol.bodies.stats import OffsetWrapper
     from rocketcore.protocol.command import RemotingCommand
-    from rocketcore.transport.client import Remoting
+    from rocketcore.transport.remoting import Remoting
 
 __all__ = ["STORED_OFFSETS", "GroupAdmin", "GroupDescription", "GroupMember", "QueueProgress", "lag_of", "members_of"]
 

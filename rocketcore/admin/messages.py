@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketcore.admin.base import Question
     from rocketcore.message import ReceivedMessage
     from rocketcore.protocol.bodies.route import TopicRouteData
-    from rocketcore.transport.client import Remoting
+    from rocketcore.transport.remoting import Remoting
 
 __all__ = ["END_OF_TIME", "MessageAdmin", "masters_of_route", "messages_in", "pull_header", "query_at"]
 

@@ -24,7 +24,7 @@ from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.stats import TopicOffset
-    from rocketcore.transport.client import Remoting
+    from rocketcore.transport.remoting import Remoting
 
 __all__ = ["OffsetAdmin", "OffsetMove", "OffsetShift", "OffsetsOf", "ResetPlan", "ResetTarget"]
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.stats import TopicOffset
     from rocketcore.protocol.bodies.topic import TopicConfig, TopicList
     from rocketcore.protocol.schema import Header
-    from rocketcore.transport.client import Remoting
+    from rocketcore.transport.remoting import Remoting
 
 __all__ = [
     "BROKER_CONFIG",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rocketcore.admin.base import Question
     from rocketcore.protocol.bodies.stats import BrokerStatsData
     from rocketcore.protocol.command import RemotingCommand
-    from rocketcore.transport.client import Remoting
+    from rocketcore.transport.remoting import Remoting
 
 __all__ = ["Counted", "Echo", "GroupTraffic", "StatisticsAdmin", "Traffic"]
 

@@ -51,7 +51,7 @@ from rocketcore.protocol.headers.nameserver import GetRouteInfoRequestHeader
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
-    from rocketcore.transport.client import Remoting
+    from rocketcore.transport.remoting import Remoting
 
 __all__ = [
     "SEND_STATUSES",

@@ -38,7 +38,7 @@ from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
 from rocketcore.protocol.command import RemotingCommand, next_opaque
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
-from rocketcore.transport.client import PipeliningRemoting
+from rocketcore.transport.remoting import PipeliningRemoting
 
 __all__ = ["RangeReader", "ReadSettings", "probe"]
 

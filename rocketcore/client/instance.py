@@ -37,7 +37,7 @@ from rocketcore.printable import printable
 from rocketcore.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, Deadline
-from rocketcore.transport.client import Remoting
+from rocketcore.transport.remoting import Remoting
 
 __all__ = ["ClientInstance", "GroupMember"]
 

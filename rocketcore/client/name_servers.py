@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from rocketcore.errors import BrokerError, GoAway, RemoteProtocolError, RequestTimeout, RocketError, TransportError
 from rocketcore.service import Clock, Deadline
-from rocketcore.transport.client import Remoting
+from rocketcore.transport.remoting import Remoting
 
 __all__ = ["SECOND_OPINION_TIMEOUT", "NameServerList"]
 

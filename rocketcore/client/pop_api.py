@@ -38,7 +38,7 @@ from rocketcore.protocol.pop_info import (
     parse_order_counts,
     parse_start_offsets,
 )
-from rocketcore.transport.client import Remoting
+from rocketcore.transport.remoting import Remoting
 
 __all__ = [
     "MAX_BATCH_SPAN",

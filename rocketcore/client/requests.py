@@ -34,7 +34,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.compression import decompress
 from rocketcore.protocol.headers.message import ReplyMessageRequestHeader
 from rocketcore.service import Clock, Deadline
-from rocketcore.transport.client import ServedRemoting
+from rocketcore.transport.remoting import ServedRemoting
 from rocketcore.transport.routes import Right, Route
 
 __all__ = ["Requests"]

@@ -1,12 +1,12 @@
 """The two worlds that the client logic runs in, reduced to what differs between them.
 
 The logic is coroutines. On asyncio they wait on the loop. On threads all that they await has happened when it returns,
-so a coroutine runs to its end in one step on the caller's thread (``rocketcore.transport.blocking.client.run_sync``).
+so a coroutine runs to its end in one step on the caller's thread (``rocketcore.transport.blocking.client.run_sync``);
+nothing there needs asyncio, whose import takes as long as a command's whole work.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 import time
@@ -40,6 +40,10 @@ def ends_this_task(error: BaseException) -> bool:
 
     True where this task is cancelled, and for a KeyboardInterrupt of a Ctrl-C.
     """
+    if isinstance(error, Exception):
+        return False
+    import asyncio
+
     if isinstance(error, asyncio.CancelledError):  # else one of something that the code waited for
         task = asyncio.current_task()
         return task is None or bool(task.cancelling())
@@ -70,9 +74,13 @@ class _LoopLock:
     """A lock between the tasks of a loop."""
 
     def __init__(self) -> None:
+        import asyncio
+
         self._lock = asyncio.Lock()
 
     async def acquire(self, timeout: float) -> bool:
+        import asyncio
+
         try:
             async with asyncio.timeout(timeout):
                 return await self._lock.acquire()
@@ -87,10 +95,14 @@ class _LoopSignal:
     """For the tasks of one loop."""
 
     def __init__(self) -> None:
+        import asyncio
+
         self._event = asyncio.Event()
         self.set = self._event.set
 
     async def wait(self, timeout: float) -> bool:
+        import asyncio
+
         try:
             async with asyncio.timeout(timeout):
                 return await self._event.wait()
@@ -116,6 +128,8 @@ class Runtime:
 
     async def offload(self, function: Callable[..., T], *arguments: object) -> T:
         """Compute something that takes milliseconds."""
+        import asyncio
+
         try:
             work = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
         except RuntimeError:
@@ -124,6 +138,8 @@ class Runtime:
 
     async def pause(self, seconds: float) -> None:
         """Let time pass."""
+        import asyncio
+
         await asyncio.sleep(seconds)
 
     async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:

@@ -55,7 +55,7 @@ from rocketcore.message import (
 from rocketcore.protocol.compression import CompressionType, compress
 from rocketcore.protocol.headers.message import RecallMessageRequestHeader
 from rocketcore.service import SYSTEM_CLOCK, Clock
-from rocketcore.transport.client import PipeliningRemoting, PolledRemoting, Remoting, ServedRemoting
+from rocketcore.transport.remoting import PipeliningRemoting, PolledRemoting, Remoting, ServedRemoting
 
 if TYPE_CHECKING:
     from rocketcore.client.requests import Requests

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from rocketcore.client.blocking import blocking
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
-from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
 from rocketcore.client.process import close_forgotten, watch
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from rocketcore.client.arrow_sender import SendSummary
+    from rocketcore.client.future import SendFuture
     from rocketcore.client.nowait import Nowait
     from rocketcore.client.transaction import Transaction
     from rocketcore.client.transaction_checks import ThreadChecks

@@ -30,7 +30,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
 from rocketcore.protocol.message import decode_message
 from rocketcore.transport.blocking.client import run_sync
-from rocketcore.transport.client import Remoting
+from rocketcore.transport.remoting import Remoting
 from rocketcore.transport.routes import Route
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.spark.option_texts import EARLIEST, LATEST
 from rocketcore.spark.options import ReadOptions, SourceOptions
 from rocketcore.spark.range_task import READ_THE_REST, read_settings
-from rocketcore.transport.client import Remoting
+from rocketcore.transport.remoting import Remoting
 
 __all__ = [
     "MOST_TASKS",

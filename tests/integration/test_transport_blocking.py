@@ -20,8 +20,9 @@ from rocketcore.errors import (
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
-from rocketcore.transport.client import Remoting, RemotingClient
+from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.limits import ChannelLimits
+from rocketcore.transport.remoting import Remoting
 from tests.fixtures.threads import InThread
 from tests.integration.remoting_server import (
     CALL_BACK,

@@ -43,12 +43,23 @@ print(*sorted(set(sys.modules) - before))
 """
 
 
-def test_a_command_that_asks_imports_what_it_needs(cluster: LocalCluster, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, "topic", "list", "--namesrv", cluster.namesrv]
-    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}  # whoever runs this may have contexts
+def imported_by(folder: Path, *arguments: str) -> tuple[str, set[str]]:
+    """Run a command; return its exit code with the threads at its end, and the modules that it brought."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    env = {**os.environ, "XDG_CONFIG_HOME": str(folder)}  # whoever runs this may have contexts
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=env)
     *_, outcome, modules = done.stdout.splitlines()
-    imported = set(modules.split())
+    return outcome, set(modules.split())
+
+
+def test_a_message_is_sent_without_an_event_loop(cluster: LocalCluster, tmp_path: Path) -> None:
+    outcome, imported = imported_by(tmp_path, "produce", "orders", "x", "--namesrv", cluster.namesrv)
+    assert outcome == "code 0 threads 1"
+    assert not imported & {"asyncio", "rocketcore.transport.client", "rocketcore.client.future", "subprocess"}
+
+
+def test_a_command_that_asks_imports_what_it_needs(cluster: LocalCluster, tmp_path: Path) -> None:
+    outcome, imported = imported_by(tmp_path, "topic", "list", "--namesrv", cluster.namesrv)
     assert outcome == "code 0 threads 1"
     assert not imported & set(HEAVY)
     ours = {name.removeprefix("rocketcore.") for name in imported if name.startswith("rocketcore.")}

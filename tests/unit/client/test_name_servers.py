@@ -27,7 +27,7 @@ from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, QueueData,
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking.client import run_sync
-from rocketcore.transport.client import Remoting
+from rocketcore.transport.remoting import Remoting
 from tests.unit.client.fakes import ManualRuntime, answer_heartbeat_or_send, decoded, route
 
 Routes = Mapping[str, TopicRouteData]
