@@ -85,7 +85,8 @@ class BrokerContext:
 
     def notify_group(self, group: ConsumerGroup) -> None:
         """Tell a group's clients that its members or topics changed, so that they rebalance at once."""
-        settings = self.groups.find(group.name)
+        # A connection that ends makes no group again that was deleted.
+        settings = self.groups.find(group.name) if self.groups.exists(group.name) else None
         if not self.config.notify_consumer_ids_changed_enable or group.message_model is MessageModel.BROADCASTING:
             return
         if settings is not None and not settings.notify_consumer_ids_changed_enable:

@@ -82,9 +82,12 @@ class SendBackProcessor:
             self._gate.make_dead_letter(message, group.group_name)
             properties[DELAY] = "0"
         else:
-            message.topic = retry_topic.topic_name
             # The topic may be older than the group's number. RocketMQ goes by that, to queues that nobody reads.
-            message.queue_id = context.rng.randrange(_queue_count(group, retry_topic))
+            queues = min(group.retry_queue_nums, retry_topic.read_queue_nums, retry_topic.write_queue_nums)
+            if queues <= 0:
+                raise _forbidden(retry_topic)
+            message.topic = retry_topic.topic_name
+            message.queue_id = context.rng.randrange(queues)
             properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times - 1)
         result = self._gate.put(message, properties)
         if result.status is not PutStatus.PUT_OK:
@@ -99,12 +102,10 @@ class SendBackProcessor:
     def _retry_topic(self, group: SubscriptionGroupConfig) -> TopicConfig:
         """Return where failed messages of a group go, made if it is not there; raises BrokerError where none may."""
         topic = self._context.ensure_retry_topic(group)
-        if not topic.perm & Permission.WRITE or _queue_count(group, topic) <= 0:
-            raise BrokerError.of(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden"
-            )
+        if not topic.perm & Permission.WRITE:
+            raise _forbidden(topic)
         return topic
 
 
-def _queue_count(group: SubscriptionGroupConfig, topic: TopicConfig) -> int:
-    return min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums)
+def _forbidden(topic: TopicConfig) -> BrokerError:
+    return BrokerError.of(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")

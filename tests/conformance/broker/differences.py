@@ -25,6 +25,7 @@ APACHES_FIELDS = {"topicSysFlag", "groupSysFlag"}
 DIFFERENCES = {
     "the offset behind the end of an empty queue": Difference("2", "0", "200050 of an empty queue"),
     "a look at what was handed out in order": Difference([b"x"], [], "200050, 200052, 200053 of a group that pops"),
+    "popped in order before a deletion": Difference([], [b"x"], "200050 in order after the group or the topic"),
     "a subscription that a pull brought": Difference(True, False, "208, 321, 345: subscriptions that pulls"),
     "the pull offset of a topic made anew": Difference(1, 0, "208: a topic that was deleted and made anew"),
     "the prepared offset of what was delayed": Difference(True, False, "the prepared transaction offset"),

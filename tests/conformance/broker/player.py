@@ -56,6 +56,8 @@ class Player(Seen):
         self._deleted: set[int] = set()
         self._ordered: set[tuple[int, int]] = set()
         """(group, topic) of POPs in order."""
+        self._left: set[tuple[int, int]] = set()
+        """Those whose group or topic was deleted then: Apache's hold up what is popped in order, ours do not."""
         self._popped: set[tuple[int | None, int | None]] = set()
         """(group, topic) of POPs: by a commit Apache's go back, and ours do not."""
         self._retries: dict[int, bool] = {}
@@ -464,6 +466,8 @@ class Player(Seen):
             "maxMsgNums": str(count), "invisibleTime": str(INVISIBLE), "pollTime": "0", "bornTime": BORN_NOW,
             "initMode": str(first), "expType": "TAG", "exp": tags, "order": str(order).lower(),
         }  # fmt: skip
+        if order and (group, topic) in self._left:
+            return None
         self._asked.add((group, topic))
         self._popped.add((group, topic))
         place = {name: fields[name] for name in ("consumerGroup", "topic", "queueId")}
@@ -557,6 +561,7 @@ class Player(Seen):
         self._wait_for_late()
         self._late.pop(topic, None)
         self._deleted.add(topic)
+        self._left |= {each for each in self._ordered if each[1] == topic}
         self._handles = {key: each for key, each in self._handles.items() if each[0] != self._topic(topic)}
         self._messages = {number: each for number, each in self._messages.items() if self._topics[number] != topic}
         return self._seen(self._control.ask(215, {"topic": self._topic(topic)}))
@@ -569,6 +574,7 @@ class Player(Seen):
     def _delete_group(self, group: int, clean: str | None) -> Any:
         fields = {"groupName": self._group(group)} | ({} if clean is None else {"cleanOffset": clean})
         self._retries[group] = True
+        self._left |= {each for each in self._ordered if each[0] == group}
         self._handles = {key: each for key, each in self._handles.items() if key[0] != group}
         return self._seen(self._control.ask(207, fields))
 

@@ -75,6 +75,15 @@ def test_a_member_whose_connection_ends_leaves(broker: Connection, connect: Call
     broker.eventually(lambda: members(broker, group) == ["c1"])
 
 
+def test_a_connection_that_ends_makes_no_group_again(broker: Connection, connect: Callable[[], Connection]) -> None:
+    group, other = broker.group(), connect()
+    other.heartbeat("c2", consumer(group, broker.topic()))
+    assert broker.ask(207, {"groupName": group, "cleanOffset": "true"}).code == 0
+    other.__exit__()
+    broker.eventually(lambda: members(broker, group) == [])
+    assert group not in broker.ask(201).json["subscriptionGroupTable"]
+
+
 @pytest.mark.parametrize("is_member", [True, False])
 def test_who_leaves_a_deleted_group_makes_it_again(broker: Connection, *, is_member: bool) -> None:
     group = broker.group()

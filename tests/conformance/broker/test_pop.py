@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conformance.broker.connection import Answer, Connection, properties_of
+from tests.conformance.broker.connection import Answer, Connection, properties_of, topic_fields
 from tests.conformance.broker.differences import expected
 
 NO_NUMBERS = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
@@ -259,3 +259,18 @@ def test_a_look_at_what_was_handed_out_in_order(broker: Connection) -> None:
     assert broker.ask(200050, pop_fields(topic, group, order="true")).bodies == [b"x"]
     answer = broker.ask(200052, pop_fields(topic, group))
     assert answer.bodies == expected(broker, "a look at what was handed out in order")
+
+
+@pytest.mark.parametrize("what", ["group", "topic"])
+def test_what_was_handed_out_in_order_before_a_deletion(broker: Connection, what: str) -> None:
+    topic, group = broker.topic(), broker.group()
+    broker.sent(topic, b"x")
+    assert broker.ask(200050, pop_fields(topic, group, order="true")).bodies == [b"x"]
+    if what == "group":
+        assert broker.ask(207, {"groupName": group, "cleanOffset": "true"}).code == 0
+    else:
+        assert broker.ask(215, {"topic": topic}).code == 0
+        assert broker.ask(17, topic_fields(topic)).code == 0
+        broker.sent(topic, b"x")
+    again = broker.ask(200050, pop_fields(topic, group, order="true"))
+    assert again.bodies == expected(broker, "popped in order before a deletion")

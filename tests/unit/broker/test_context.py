@@ -25,6 +25,9 @@ class Groups:
     def __init__(self, settings: SubscriptionGroupConfig | None) -> None:
         self.settings = settings
 
+    def exists(self, name: str) -> bool:
+        return True
+
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         return self.settings
 
