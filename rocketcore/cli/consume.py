@@ -46,7 +46,7 @@ _sql = click.option("--sql", help="Only what this SQL92 expression matches.")
 @_tag
 @_sql
 @click.option("--from", "start_from", type=click.Choice(["first", "last"]), default="last", show_default=True,
-              help="Where a group without offsets begins.")  # fmt: skip
+              help="Where a group without offsets begins; last: at the first where a queue still has it.")  # fmt: skip
 @click.option("--ack", type=click.Choice(["auto", "none"]), default="auto", show_default=True,
               help="none: acknowledge nothing, all of it is delivered again.")  # fmt: skip
 @click.option("--exec", "program", metavar="CMD", help="Run it for each message, the body on its stdin; "

@@ -242,7 +242,9 @@ class ConsumerConfig(ClientConfig):
     namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
     group: str = setting("DEFAULT_CONSUMER", "consumer group", property="consumerGroup")
     start_from: StartFrom = setting(
-        "last", "where a group without a stored offset begins: first, last or a time", property="consumeFromWhere"
+        "last",
+        "where a group without a stored offset begins: first, a time, or last, but first where a queue still has that",
+        property="consumeFromWhere",
     )
     broadcast: bool = setting(False, "every member gets every message", property="messageModel")
     ordered: bool = setting(False, "one message at a time per queue, in order")

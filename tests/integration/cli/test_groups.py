@@ -56,6 +56,22 @@ def test_lag_tells_no_offset_from_offset_0(rocket: Rocket, cluster: LocalCluster
     assert (code, json.loads(err)["error"]["code"]) == (3, "GROUP_NOT_EXIST")
 
 
+def test_a_new_group_gets_all_of_a_young_topic_unless_it_is_moved_first(
+    rocket: Rocket, cluster: LocalCluster, topic: str
+) -> None:
+    def polled(group: str) -> list[bytes]:
+        with PullConsumer(cluster.namesrv, group=group) as consumer:
+            consumer.subscribe(topic)
+            return [message.body for message in consumer.poll(timeout=10.0)]
+
+    assert polled("young") == [b"hello %d" % i for i in range(5)]
+    for command in ("group create late", f"offset reset late {topic} --to latest --yes"):
+        assert rocket(*command.split())[0] == 0
+    with Producer(cluster.namesrv, group="p") as producer:
+        producer.send(topic, "new")
+    assert polled("late") == [b"new"]
+
+
 def test_lag_is_watched_until_ctrl_c(
     rocket: Rocket, cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
