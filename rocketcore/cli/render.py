@@ -231,7 +231,11 @@ def _shown(column: Column, row: Row) -> str:
     text = column.cell(row)
     if text is None or text == UNKNOWN:
         return UNKNOWN if _fits(UNKNOWN, sys.stdout) else "-"
-    return printable(text)
+    text = printable(text)
+    if not _fits(text, sys.stdout):  # in escapes already here, where columns are measured
+        encoding = sys.stdout.encoding
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def _csv_cell(column: Column, row: Row) -> str:

@@ -151,6 +151,14 @@ def test_what_stdout_cannot_take_is_escaped(encoding: str, monkeypatch: pytest.M
     assert unknown.split() == ["B", "–" if encoding == "utf-8" else "-"]
 
 
+def test_columns_of_what_stdout_cannot_take_stand_below_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding="ascii", errors="backslashreplace"))
+    with click.Context(click.Command("x"), obj=Settings()):
+        show_rows([{"tag": "消", "key": "k"}], ["tag", "key"])
+    assert out.getvalue() == b"TAG     KEY\n\\u6d88  k\n"
+
+
 def test_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown("name", lambda: show_rows(ROWS, COLUMNS), capsys) == "a\nlong-name\n"
 
