@@ -23,6 +23,7 @@ from rocketcore.transport.endpoint import Endpoint
 from rocketcore.transport.exchange import no_time_left
 from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.networks import is_loopback
+from rocketcore.transport.pacing import unpace
 from rocketcore.transport.routes import Route
 from rocketcore.transport.tls.transport import connect_tls
 
@@ -35,18 +36,6 @@ logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT: Final = 1.0
 """Seconds that ``close()`` gives connections to send what was written, and then to end."""
-
-
-def _unpace(sock: socket.socket) -> None:
-    """Have what is sent over a socket leave at once, where the system's default would space it out (BBR).
-
-    There is no network to be kept from congestion within a machine, and the timers of 1 MiB cost a sixth of what it
-    costs to send it.
-    """
-    congestion = getattr(socket, "TCP_CONGESTION", None)
-    if congestion is not None:
-        with contextlib.suppress(OSError):  # it may be forbidden
-            sock.setsockopt(socket.IPPROTO_TCP, congestion, b"reno")
 
 
 class RemotingClient(BaseClient):
@@ -291,7 +280,7 @@ class RemotingClient(BaseClient):
             try:
                 sock.setblocking(False)
                 if is_loopback(target[0]):
-                    _unpace(sock)
+                    unpace(sock)
                 async with asyncio.timeout((deadline - loop.time()) / (others + 1)):
                     await loop.sock_connect(sock, target)
             except OSError as error:

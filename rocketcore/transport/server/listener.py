@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketcore.service import Seldom
+from rocketcore.transport.networks import is_loopback
+from rocketcore.transport.pacing import unpace
 
 if TYPE_CHECKING:
     from rocketcore._fast.reactor import Reactor, Responder
@@ -224,6 +226,8 @@ def _listen(family: int, kind: int, protocol: int, address: tuple[Any, ...]) -> 
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if is_loopback(address[0]):
+            unpace(listening)  # and what it accepts
         listening.bind(address)
         listening.listen(_BACKLOG)
     except OSError as error:

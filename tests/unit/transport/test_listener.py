@@ -7,6 +7,7 @@ import errno
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,33 @@ def test_an_address_that_this_machine_lacks_is_left_out_where_a_name_has_others(
         found("192.0.2.1")
         with pytest.raises(OSError, match=r"cannot listen at 192\.0\.2\.1:0: Cannot assign requested address"):
             await open_listener("name", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic)
+
+    run(scenario)
+
+
+def test_what_is_accepted_within_a_machine_is_not_paced(
+    run: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip().encode()
+
+    async def congestion(place: Place) -> bytes:
+        protocol, peer = await place.connect()
+        peer.close()
+        sock = protocol.transport.get_extra_info("socket")
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")  # type: ignore[no-any-return]
+
+    async def scenario(place: Place) -> None:
+        assert await congestion(place) == b"reno"
+        monkeypatch.setattr(listener_module, "is_loopback", lambda host: False)
+        here, place.listener = place.listener, await open_listener(
+            "127.0.0.1", 0, place.make, monotonic=SYSTEM_CLOCK.monotonic
+        )  # fmt: skip
+        try:
+            assert await congestion(place) == default
+        finally:
+            place.listener.close()
+            place.listener.end()
+            place.listener = here
 
     run(scenario)
 
