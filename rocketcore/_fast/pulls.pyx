@@ -38,8 +38,8 @@ cdef class PullAnswers(Responder):
 
     codes     the two request codes of pulls
     known     what is decided, by what ``set_apart`` returns; the caller's dict, looked at anew each time
-    holds     (peer, decided) → None where it does not hold any more, or the peer may not be answered at once; else whose
-              ``note(commit offset, next offset, messages, bytes)`` hears of the answer before it is sent
+    holds     (peer, decided) → None where it does not hold any more, or the peer may not be answered at once; else that
+              whose ``note(commit offset, next offset, messages, bytes)`` hears of the answer before it is sent
     windows   what ``locate`` returned, and for which of ``known``; the caller's dict, who clears it when that may hold
               no more
     locate    (decided, queue offset) → a Window for such pulls from there on, or None
