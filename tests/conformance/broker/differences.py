@@ -40,6 +40,7 @@ DIFFERENCES = {
         ["false", "false", "true", "false"], ["true"] * 4, "34 with a fingerprint: IS_SUB_CHANGE"
     ),
     "offsets of all topics are copied": Difference(22, 0, "314 without a topic"),
+    "36 where the retry topic has no queue": Difference(0, 16, "36 of a group whose retry topic has no queue"),
     "33 for a deleted topic": Difference(0, 1, "12, 33, 36: messages of deleted topics"),
     "a group is there after 207": Difference(True, False, "207 without cleanOffset"),
     "25 with a name that is not live": Difference(0, 16, "25 with a name that is not live"),

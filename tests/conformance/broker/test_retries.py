@@ -41,12 +41,14 @@ def test_a_failed_message_comes_again(broker: Connection) -> None:
     assert (record.prepared_offset == 0) == expected(broker, "the prepared offset of what was delayed")
 
 
-def test_a_dead_letter_of_a_group_whose_retry_topic_has_no_queue(broker: Connection) -> None:
+def test_a_group_whose_retry_topic_has_no_queue(broker: Connection) -> None:
     topic, group = broker.topic(), broker.group(retryQueueNums=0)
     broker.heartbeat("c1", consumer(group, topic))
     assert broker.ask(200, body=json.dumps(group_config(group)).encode()).code == 0
     assert send_back(broker, group, place_of(broker.send_message(topic, b"x")), -1).code == 0
     broker.wait_for_offset(f"%DLQ%{group}", 0, 1)
+    failed = send_back(broker, group, place_of(broker.send_message(topic, b"x")), 1)
+    assert failed.code == expected(broker, "36 where the retry topic has no queue")
 
 
 @pytest.mark.parametrize(("level", "more"), [(-1, {}), (0, {"maxReconsumeTimes": "0"})])
