@@ -61,6 +61,8 @@ class Player(Seen):
         self._popped: set[tuple[int | None, int | None]] = set()
         """(group, topic) of POPs: by a commit Apache's go back, and ours do not."""
         self._retries: dict[int, bool] = {}
+        self._queueless: set[int] = set()
+        """Groups whose retry topic may have no queue: Apache's put what failed there, and ours refuse it."""
         self._reset_ones: set[tuple[int | None, int | None]] = set()
         self._asked: set[tuple[int, int]] = set()
         """(group, topic) of pulls and POPs that brought a subscription."""
@@ -231,6 +233,8 @@ class Player(Seen):
 
     def _back(self, number: int, group: int, level: int, maximum: int | None) -> Any:
         if number not in self._messages or number in self._finished:
+            return None
+        if group in self._queueless and self._retries.get(group, True):
             return None
         fields = {
             "offset": str(int(self._messages[number][16:32], 16)), "group": self._group(group),
@@ -568,6 +572,8 @@ class Player(Seen):
 
     def _make_group(self, group: int, settings: dict[str, Any]) -> Any:
         self._retries[group] = settings.get("retryQueueNums", 1) > 0
+        if not self._retries[group]:
+            self._queueless.add(group)
         body = json.dumps(group_config(self._group(group), **settings)).encode()
         return self._seen(self._control.ask(200, body=body))
 
