@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from rocketcore.client import api
 from rocketcore.client.config import ClientConfig
-from rocketcore.client.name_servers import NameServerList
+from rocketcore.client.name_servers import FAIR_SECONDS, NameServerList
 from rocketcore.client.route_table import RouteTable, TopicRoute, inherit_route, with_brokers
 from rocketcore.client.runtime import Lock, Runtime
 from rocketcore.codes import AUTO_CREATE_TOPIC
@@ -161,10 +161,15 @@ class ClientInstance:
         """As ``route``, but while no name server answers, or none knows a broker yet, go on until the time is up."""
         deadline = Deadline(self.config.timeout if timeout is None else timeout, self.clock)
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        failure: RocketError | None = None
         while True:
+            left = deadline.remaining()
             try:
-                return await self.route(topic, default_queue_nums=default_queue_nums, timeout=deadline.remaining())
+                return await self.route(topic, default_queue_nums=default_queue_nums, timeout=left)
             except RocketError as error:
+                if failure is not None and left < FAIR_SECONDS and isinstance(error, RequestTimeout):
+                    raise failure from None  # the last attempt had no time to find out more
+                failure = error
                 pause = pauses.next()
                 if not error.retriable or pause >= deadline.remaining():
                     raise

@@ -19,7 +19,7 @@ from rocketcore.errors import BrokerError, GoAway, RemoteProtocolError, RequestT
 from rocketcore.service import Clock, Deadline
 from rocketcore.transport.remoting import Remoting
 
-__all__ = ["SECOND_OPINION_TIMEOUT", "NameServerList"]
+__all__ = ["FAIR_SECONDS", "SECOND_OPINION_TIMEOUT", "NameServerList"]
 
 logger = logging.getLogger(__name__)
 

@@ -133,6 +133,24 @@ def test_a_dead_name_server_is_passed_over_and_asked_last_from_then_on() -> None
     assert network.asked_for_routes() == ["n2:1"]
 
 
+def test_a_last_attempt_that_had_no_time_is_not_what_is_told() -> None:
+    class Refused(Network):
+        """Refuses a connection, unless it is given no time to."""
+
+        async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+            self.dead, self.silent = (set(), {address}) if timeout < 0.04 else ({address}, set())
+            self.hurried = timeout < 0.04
+            return await super().invoke(address, command, timeout)
+
+    hurried = 0
+    for hundredths in range(20, 300):
+        network = Refused(n1=FULL)
+        with pytest.raises(ConnectError, match="connection refused"):
+            run_sync(client(network).await_route("T", default_queue_nums=0, timeout=hundredths / 100))
+        hurried += network.hurried
+    assert hurried > 5
+
+
 def test_a_name_server_that_answers_rubbish_is_passed_over() -> None:
     network = Network(n1=FULL, n2=FULL)
     network.confused = {"n1:1"}
