@@ -92,10 +92,11 @@ def _sender(client: LoopClient, plan: WritePlan, write_id: int, partition: int) 
 
 def _message_columns(batch: RecordBatch, plan: WritePlan) -> tuple[RecordBatch, Sequence[str] | None]:
     """Return a record batch with the columns that a message has, and what they mean to it, None: as they are called."""
-    columns = plan.columns
-    wanted = [name for name in columns or () if name is not None]
+    names: list[str] | None = None
+    if plan.columns is not None:
+        names = [name for name in plan.columns if name is not None]
+        if len(names) < len(plan.columns):
+            batch = batch.select([index for index, name in enumerate(plan.columns) if name is not None])
     if not plan.options.ignore_system_columns:
-        return batch, wanted or None
-    if columns is not None:
-        batch = batch.select([index for index, name in enumerate(columns) if name is not None]).rename_columns(wanted)
-    return copied_columns(batch), None
+        return batch, names
+    return copied_columns(batch if names is None else batch.rename_columns(names)), None

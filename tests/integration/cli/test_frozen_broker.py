@@ -16,7 +16,7 @@ from rocketcore.message import MessageQueue
 from tests.fixtures.commands import Rocket, rocket_command
 from tests.fixtures.processes import RocketProcess
 
-SECONDS = 1.0
+SECONDS = 2.5
 
 
 @pytest.fixture(scope="module")
