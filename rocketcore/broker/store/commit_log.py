@@ -66,11 +66,9 @@ class Group:
         """Have a work write every run into its segment; with ``sync`` each is durable before the next one is written.
 
         A power cut could take the end of a segment and leave the begin of the next one otherwise: a hole with sound
-        messages behind it, which looks like damage. Without it the pages that follow are made first.
+        messages behind it, which looks like damage.
         """
         for run in self.runs:
-            if not sync:
-                run.segment.add_block(work, run.position, run.end - run.begin)
             run.segment.add_write(work, self.buffer, run.begin, run.end, run.position)
             if sync:
                 run.segment.add_sync(work)

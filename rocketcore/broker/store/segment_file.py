@@ -9,11 +9,6 @@ written. So a writer that syncs every group writes zeros a megabyte ahead of the
 Measured on ext4, groups of 19 KiB with an fdatasync each, machine busy: 160 µs at the median, 431 µs on average and
 57 µs of CPU without; 63, 90 and 36 µs with it. Zeroing whole files gains no more and writes gigabytes.
 
-A page of the page cache that is made for a small write is a piece of its own, and each costs when it is made, mapped
-and unmapped. So a writer that does not sync has the pages of a block made by one write of zeros before its data.
-Measured on ext4, writes of 20 KB: 1.3 µs of CPU a page in all instead of 2.1, and 0.1 to map and unmap it instead of
-0.45.
-
 A file appears under its final name only when it is complete: it is allocated and synced as ``<name>.tmp`` and renamed,
 so a crash never leaves a file of the wrong size, which RocketMQ would refuse to load.
 """
@@ -38,7 +33,6 @@ logger = logging.getLogger(__name__)
 NAME_DIGITS = 20
 
 ZERO_BYTES = 1 << 20
-BLOCK_BYTES = 256 << 10
 _ZEROS = bytes(ZERO_BYTES)
 
 
@@ -111,17 +105,6 @@ class Segment:
     def wants_zeros(self) -> bool:
         """Whether the data that works write have used up the zeros ahead of them."""
         return self._zeroed_to <= self._data_to < self.size
-
-    def add_block(self, work: Work, position: int, length: int) -> None:
-        """Have a work write zeros where the data that it writes next, and some behind it, will lie.
-
-        From behind what is zeroed or written to the end of a block: so its pages are made in large pieces. More data
-        than a block holds make large ones by themselves.
-        """
-        begin, end = max(self._zeroed_to, position), position + length
-        if begin < end <= begin + BLOCK_BYTES:
-            self._zeroed_to = min(-(-end // BLOCK_BYTES) * BLOCK_BYTES, self.size)
-            work.write(self._writable(), self._name, _ZEROS, 0, self._zeroed_to - begin, begin)
 
     def add_zeros(self, work: Work) -> None:
         """Have a work write zeros behind the data."""

@@ -1,18 +1,14 @@
-"""Zeros written ahead of the log: behind the data whatever is put meanwhile, after the answer, small groups only; and
-where nothing is synced, before the data."""
+"""Zeros written ahead of the log: behind the data whatever is put meanwhile, after the answer, small groups only."""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rocketcore.broker.store import FlushDiskType
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.segment_file import BLOCK_BYTES, Segment
+from rocketcore.broker.store.segment_file import Segment
 from tests.fixtures.stores import message, put, read_queue, running_store, stored
 
 
@@ -82,32 +78,6 @@ def test_zeros_never_cover_what_is_put_meanwhile(tmp_path: Path) -> None:
             assert [one["body"] for one in read_queue(store)] == bodies
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize(("count", "size", "blocks"), [(1, 100, 2), (3, 30_000, 4), (10, 30_000, 0)])
-def test_without_syncs_zeros_make_the_pages_of_blocks_before_their_data(
-    tmp_path: Path, count: int, size: int, blocks: int
-) -> None:
-    files = RecordingFiles()
-    options: dict[str, Any] = {"mapped_file_size_commit_log": 4 << 20, "flush_disk_type": FlushDiskType.ASYNC_FLUSH}
-    groups = [
-        [b"%06d" % number * (size // 6) for number in range(at, at + count)] for at in range(0, 10 * count, count)
-    ]
-
-    async def run(begin: int, end: int) -> None:
-        async with running_store(tmp_path, files=files, **options) as store:
-            for group in groups[begin:end]:
-                for body in group:
-                    result = store.put(message(body))
-                await stored(store, result)
-            for number, body in enumerate(chain(*groups[:end])):
-                assert body in store.get("T", 0, number, 1).body
-
-    asyncio.run(run(0, 5))
-    asyncio.run(run(5, 10))  # a second life goes on in the middle of a block
-    zeros = [(position, position + length) for position, length in files.zeros()]
-    assert len(zeros) == blocks
-    assert all(begin < end <= begin + 2 * BLOCK_BYTES and end % BLOCK_BYTES == 0 for begin, end in zeros)
 
 
 def test_room_that_was_only_read_does_not_count_as_written(tmp_path: Path) -> None:
