@@ -290,7 +290,11 @@ class ClientClosed(ClientError):
     """The client was closed."""
 
 
-class OffsetsMoved(ClientError):
+class PlanOutdated(ClientError):
+    """What a plan was made of has changed since; nothing was changed."""
+
+
+class OffsetsMoved(PlanOutdated):
     """A group has moved since its reset was planned; nothing was changed."""
 
 

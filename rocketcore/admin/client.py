@@ -218,6 +218,12 @@ class Admin:
     messages_from = blocking(AsyncAdmin.messages_from)
     group_offsets = blocking(AsyncAdmin.group_offsets)
 
+    # Topics and groups as a whole
+
+    export_metadata = blocking(AsyncAdmin.export_metadata)
+    plan_import = blocking(AsyncAdmin.plan_import)
+    import_metadata = blocking(AsyncAdmin.import_metadata)
+
     # Clusters and brokers
 
     cluster_info = blocking(AsyncAdmin.cluster_info)

@@ -23,7 +23,7 @@ from rocketcore.admin.requests import (
     table_in,
     topic_list,
 )
-from rocketcore.codes import MASTER_ID, RequestCode, Version
+from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, RequestCode, Version
 from rocketcore.errors import (
     BrokerError,
     QueryNotFound,
@@ -409,6 +409,15 @@ class ClusterAdmin(AdminBase):
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Delete a value at every name server; one that is not there is no error. Raises PartlyDone where some fail."""
         await self._everywhere(delete_kv(namespace, key))
+
+    async def _put_order(self, topic: str, write_queues: Mapping[str, int], deadline: Deadline) -> None:
+        """Keep at every name server how many queues each broker has for an ordered topic."""
+        value = ";".join(f"{name}:{count}" for name, count in sorted(write_queues.items()))
+        await self._everywhere(
+            put_kv(ORDER_TOPIC_NAMESPACE, topic, value),
+            f"order configuration of topic {topic!r}",
+            deadline=deadline,
+        )
 
     async def _listed(self, code: RequestCode) -> list[str]:
         return sorted((await self._ask(topic_list(code))).topic_list)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from rocketcore.admin.base import Question, masters_in, merged
 from rocketcore.admin.messages import MessageAdmin
-from rocketcore.admin.requests import Request, done
+from rocketcore.admin.requests import Request, done, signed_attributes
 from rocketcore.codes import MASTER_ID, RequestCode, release_of
 from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RouteNotFound
 from rocketcore.message import MessageQueue
@@ -37,7 +37,16 @@ if TYPE_CHECKING:
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.remoting import Remoting
 
-__all__ = ["STORED_OFFSETS", "GroupAdmin", "GroupDescription", "GroupMember", "QueueProgress", "lag_of", "members_of"]
+__all__ = [
+    "STORED_OFFSETS",
+    "GroupAdmin",
+    "GroupDescription",
+    "GroupMember",
+    "QueueProgress",
+    "lag_of",
+    "members_of",
+    "put_group",
+]
 
 _GROUPS_PER_PAGE: Final = 2000
 """Groups that are asked of a broker at once; no 5.x broker sends more."""
@@ -176,7 +185,7 @@ class GroupAdmin(MessageAdmin):
             retry_queue_nums=retry_queues,
             consume_broadcast_enable=broadcast,
         )
-        return await self._change_masters(_put_group(config))
+        return await self._change_masters(put_group(config))
 
     async def update_group(self, changes: Mapping[str, SubscriptionGroupConfig]) -> None:
         """Give groups these settings at these masters, by broker.
@@ -188,9 +197,13 @@ class GroupAdmin(MessageAdmin):
         missing = sorted(set(changes) - set(masters))
         if missing:
             raise RouteNotFound(f"no master of {', '.join(missing)} is registered")
-        config_of = {masters[name]: config for name, config in changes.items()}
+        # A broker tells attributes by name, and takes changes by signed name.
+        config_of = {
+            masters[name]: replace(config, attributes=signed_attributes({}, config.attributes or {}))
+            for name, config in changes.items()
+        }
         await self._everywhere(
-            lambda r, a, t: _put_group(config_of[a])(r, a, t), "change of the group", config_of, deadline
+            lambda r, a, t: put_group(config_of[a])(r, a, t), "change of the group", config_of, deadline
         )
 
     async def delete_group(self, group: str, *, offsets: bool = True) -> list[str]:
@@ -340,11 +353,10 @@ def _no_group(group: str, brokers: Iterable[str]) -> GroupNotExist:
     return GroupNotExist(GroupNotExist.response_code, f"group {group!r} is not on {', '.join(brokers)}")
 
 
-def _put_group(config: SubscriptionGroupConfig) -> Request[None]:
+def put_group(config: SubscriptionGroupConfig) -> Request[None]:
+    """Create a group at a broker, or change it; its attributes are signed."""
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    # A broker tells attributes by name, and takes changes by signed name.
-    signed = replace(config, attributes={f"+{name}": value for name, value in (config.attributes or {}).items()})
-    return Request(code, f"creation of group {config.group_name!r}", done, body=signed.encode())
+    return Request(code, f"creation of group {config.group_name!r}", done, body=config.encode())
 
 
 def _read_request_modes(answer: RemotingCommand) -> dict[tuple[str, str], str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -22,11 +22,12 @@ from rocketcore.admin.requests import (
     delete_kv,
     delete_topic_in_namesrv,
     done,
-    put_kv,
+    signed_attributes,
     topic_stats,
 )
 from rocketcore.admin.statistics import StatisticsAdmin
 from rocketcore.admin.survey import SurveyAdmin
+from rocketcore.admin.transfer import MetadataAdmin
 from rocketcore.client import api
 from rocketcore.client.route_table import readable_queues
 from rocketcore.codes import ORDER_TOPIC_NAMESPACE, Permission, RequestCode
@@ -65,7 +66,7 @@ class CreatedTopic:
     brokers: tuple[str, ...]
 
 
-class AsyncAdmin(SurveyAdmin, HistoryAdmin, StatisticsAdmin, AccountAdmin):
+class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, AccountAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``
@@ -129,7 +130,7 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, StatisticsAdmin, AccountAdmin):
             write_queue_nums=write,
             perm=int(perm),
             order=order,
-            attributes=dict(attributes or {}),
+            attributes=signed_attributes({}, attributes or {}),
         )
         await self._everywhere(create_topic(config), addresses=masters.values(), deadline=deadline)
         if order:
@@ -173,7 +174,10 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, StatisticsAdmin, AccountAdmin):
         missing = sorted(set(changes) - set(masters))
         if missing:
             raise RouteNotFound(f"no master of {', '.join(missing)} is registered")
-        config_of = {masters[name]: config for name, config in changes.items()}
+        config_of = {
+            masters[name]: replace(config, attributes=signed_attributes({}, config.attributes))
+            for name, config in changes.items()
+        }
         await self._everywhere(
             lambda r, a, t: create_topic(config_of[a])(r, a, t),
             f"change of topic {topic!r}",
@@ -184,15 +188,6 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, StatisticsAdmin, AccountAdmin):
             await self._put_order(topic, {name: each.write_queue_nums for name, each in changes.items()}, deadline)
         shown = {name: config.read_queue_nums for name, config in changes.items()}
         await self._await_route(topic, shown, views, deadline)
-
-    async def _put_order(self, topic: str, write_queues: Mapping[str, int], deadline: Deadline) -> None:
-        """Keep at every name server how many queues each broker has for an ordered topic."""
-        value = ";".join(f"{name}:{count}" for name, count in sorted(write_queues.items()))
-        await self._everywhere(
-            put_kv(ORDER_TOPIC_NAMESPACE, topic, value),
-            f"order configuration of topic {topic!r}",
-            deadline=deadline,
-        )
 
     async def _await_route(
         self, topic: str, queues: Mapping[str, int], name_servers: Iterable[str], deadline: Deadline

@@ -49,6 +49,7 @@ __all__ = [
     "properties_in",
     "property_lines",
     "put_kv",
+    "signed_attributes",
     "table_in",
     "topic_list",
     "topic_stats",
@@ -164,11 +165,22 @@ def delete_topic_in_namesrv(topic: str, cluster: str | None) -> Request[None]:
     return Request(RequestCode.DELETE_TOPIC_IN_NAMESRV, f"deletion of topic {topic!r}", done, header)
 
 
+def signed_attributes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes one table of attributes the other, as brokers take it: ``+name`` to set, ``-name`` to delete.
+
+    What stays is left out: brokers refuse to set some attributes twice.
+    """
+    added = {f"+{name}": value for name, value in after.items() if before.get(name) != value}
+    return added | {f"-{name}": "" for name in before if name not in after}
+
+
 def create_topic(config: TopicConfig) -> Request[None]:
-    """Create a topic at a broker, or change it."""
+    """Create a topic at a broker, or change it; its attributes are signed."""
     if config.topic_filter_type is None:
         raise ValueError("a topic needs a filter type")
-    attributes = ",".join(f"+{name}={value}" for name, value in config.attributes.items())
+    attributes = ",".join(
+        name if name.startswith("-") else f"{name}={value}" for name, value in config.attributes.items()
+    )
     header = CreateTopicRequestHeader(
         topic=config.topic_name,
         default_topic=AUTO_CREATE_TOPIC,

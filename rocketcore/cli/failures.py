@@ -23,6 +23,7 @@ from rocketcore.errors import (
     NotWritable,
     OffsetsMoved,
     PartlyDone,
+    PlanOutdated,
     QueryNotFound,
     RequestTimeout,
     RocketError,
@@ -101,6 +102,7 @@ _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
         "OFFSETS_MOVED",
         "nothing was changed: run it again, or stop the members first",
     ),
+    (PlanOutdated, EXIT_FAILED, "PLAN_OUTDATED", "nothing was changed: run it again and look at the new plan"),
     (StoreLocked, EXIT_FAILED, "STORE_LOCKED", "stop the other process, or use another folder"),
 )
 

@@ -138,10 +138,12 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
     ),
     "cluster": _group(
         "cluster",
-        "Clusters: list, describe, topology.",
+        "Clusters, and their topics and groups as a file, and back: list, describe, topology, …",
         list=("cluster", "list_clusters", "List clusters with their brokers."),
         describe=("cluster", "describe", "Show brokers with version, topics and messages a second."),
         topology=("cluster", "topology", "Show who is registered where, or draw it."),
+        export=("metadata", "export_metadata", "Print the settings of all topics and groups."),
+        **{"import": ("metadata", "import_metadata", "Create and change topics and groups as a file says.")},
     ),
     "broker": LazyGroup(
         "broker",

@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -17,18 +17,21 @@ import pytest
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.admin.client import AsyncAdmin
+from rocketcore.admin.metadata import ClusterMetadata, metadata_document, read_metadata
 from rocketcore.cli.main import run
 from rocketcore.errors import (
     ConnectError,
     NoPermission,
     PartlyDone,
+    PlanOutdated,
     QueryNotFound,
     RequestNotSupported,
     RouteNotFound,
     TopicNotExist,
 )
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.route import BrokerMemberGroup, QueueData
-from rocketcore.protocol.bodies.topic import DataVersion
+from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig
 from tests.conformance.peer import FakeBroker, Peer, topic_config, unique
 from tests.peers import ApacheCluster
 
@@ -530,3 +533,30 @@ def test_dead_letters_are_redriven(target: Target, rocket: Call) -> None:
         message.ack()
     assert rocket("dlq", "purge", group, "--yes")[1]["messages"] == 1
     assert rocket("dlq", "show", group)[0] == 3
+
+
+def test_topics_and_groups_come_back_as_they_were_exported(target: Target) -> None:
+    first, second, group = unique("file-a"), unique("file-b"), unique("file-g")
+    ordered = {BROKER: TopicConfig(first, 3, 2, 4, order=True)}
+    wanted = ClusterMetadata(
+        CLUSTER,
+        {first: ordered, second: {BROKER: TopicConfig(second, 1, 1)}},
+        {group: {BROKER: SubscriptionGroupConfig(group, retry_max_times=3, consume_broadcast_enable=False)}},
+    )
+    with rmq.Admin(target.namesrv, timeout=20) as admin:
+        plan = admin.plan_import(wanted)
+        assert {row.action for row in plan.rows} == {"create"}
+        assert admin.import_metadata(plan).rows == ()
+        assert admin.get_kv("ORDER_TOPIC_CONFIG", first) == f"{BROKER}:2"
+        found = admin.export_metadata()
+        assert {name: found.topics[name] for name in wanted.topics} == wanted.topics
+        assert found.groups[group] == wanted.groups[group]
+        again = read_metadata(json.dumps(metadata_document(found)))
+        assert again == found
+        assert admin.plan_import(again).changes == ()
+        fifo = {BROKER: TopicConfig(second, 2, 2, attributes={"message.type": "FIFO"})}
+        left = admin.import_metadata(admin.plan_import(replace(wanted, topics={second: fifo}))).rows
+        assert [list(row.differences()) for row in left] == ([["attributes"]] if target.is_4_9 else [])
+        assert admin.import_metadata(admin.plan_import(wanted)).rows == ()
+        with pytest.raises(PlanOutdated, match=first):
+            admin.import_metadata(plan)

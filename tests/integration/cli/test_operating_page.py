@@ -43,8 +43,11 @@ def test_each_task_is_one_command(
 
 
 def check_task(rocket: Rocket, task: str, arguments: list[str], code: int, shape: str) -> None:
-    """Run one command, and compare its exit code and the keys of what it prints."""
+    """Run one command, and compare its exit code and the keys of what it prints, also into a file."""
+    *arguments, redirected, file = arguments if ">" in arguments else (*arguments, "", "")
     found, out, err = rocket(*arguments, "-o", "json", stdin=b"")
+    if redirected:
+        Path(file).write_text(out)
     assert found == code, (task, err)
     if not shape:
         assert out == "", task

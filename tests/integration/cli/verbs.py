@@ -59,6 +59,8 @@ ARGUMENTS: Final = {
     "cluster list": "",
     "cluster describe": "",
     "cluster topology": "",
+    "cluster export": "--cluster DefaultCluster",
+    "cluster import": "{metadata} --yes",
     "broker list": "",
     "broker describe": "broker-f",
     "broker stats": "",
@@ -106,6 +108,8 @@ ASK_NOBODY: Final = {
 }
 """Verbs that go on until they are ended, or ask no server."""
 
+METADATA: Final = '{"format": 1, "cluster": "DefaultCluster", "topics": {"orders": {"broker-f": {}}}}'
+
 AT_ONCE: Final = 24
 
 
@@ -148,7 +152,7 @@ def _run(verb: str, namesrv: str, seconds: str, file: Path) -> None:
     try:
         for number, name in enumerate(("/dev/null", f"{file}.out", f"{file}.err")):
             os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
-        arguments = ARGUMENTS[verb].format_map({"import": f"{file}.jsonl"}).split()
+        arguments = ARGUMENTS[verb].format_map({"import": f"{file}.jsonl", "metadata": f"{file}.json"}).split()
         code = run([*verb.split(), *arguments, "--namesrv", namesrv, "--timeout", seconds])
     except BaseException:
         traceback.print_exc()
@@ -173,6 +177,7 @@ def _walk(folder: Path, seconds: str, servers: dict[str, str]) -> dict[str, dict
             name, verb = todo.pop(0)
             file = folder / f"{name}-{verb}".replace(" ", "-")
             file.with_name(f"{file.name}.jsonl").write_text('{"body": "x"}\n')
+            file.with_name(f"{file.name}.json").write_text(METADATA)
             pid = os.fork()
             if not pid:
                 _run(verb, servers[name], seconds, file)

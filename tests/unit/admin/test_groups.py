@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rocketcore.admin.groups import _put_group
-from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
+from rocketcore.admin.requests import signed_attributes
 
 
 def test_attributes_that_were_read_are_written_as_changes() -> None:
-    """A broker tells them by name, and refuses names without a sign."""
-    config = SubscriptionGroupConfig("g", attributes={"priority.factor": "20"})
-    sent = SubscriptionGroupConfig.decode(_put_group(config).body)
-    assert sent.attributes == {"+priority.factor": "20"}
-    assert config.attributes == {"priority.factor": "20"}
+    """A broker tells them by name, and refuses names without a sign; some it refuses to set twice."""
+    assert signed_attributes({}, {"priority.factor": "20"}) == {"+priority.factor": "20"}
+    before = {"priority.factor": "20", "queue.type": "BatchCQ", "message.type": "FIFO"}
+    after = {"priority.factor": "10", "queue.type": "BatchCQ"}
+    assert signed_attributes(before, after) == {"+priority.factor": "10", "-message.type": ""}
