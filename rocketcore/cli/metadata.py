@@ -20,7 +20,7 @@ from rocketcore.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocketcore.admin.metadata import ClusterMetadata, MetadataChange, MetadataPlan
+    from rocketcore.admin.metadata import ClusterMetadata, MetadataChange, MetadataPlan, Settings
 
 __all__ = ["export_metadata", "import_metadata"]
 
@@ -130,6 +130,19 @@ def _change(key: str, before: Any, after: Any) -> str:
     return f"{name} {cell(after)}" if before is None else f"{name} {cell(before)} → {cell(after)}"
 
 
+def _warnings(before: Settings, after: Settings) -> list[str]:
+    """Say what users lose by a change."""
+    from rocketcore.admin.metadata import settings_row
+
+    was, now = settings_row(before), settings_row(after)
+    lines = []
+    if "read_queues" in was and now["read_queues"] < was["read_queues"]:
+        lines.append("    messages in its queues beyond these cannot be read any more")
+    if "consume_enabled" in was and was["consume_enabled"] and not now["consume_enabled"]:
+        lines.append("    its members receive nothing any more")
+    return lines
+
+
 def _lines(plan: MetadataPlan) -> list[str]:
     """Say what would be done: the counts, then a line for each topic or group that changes at a broker."""
     counts = []
@@ -146,4 +159,6 @@ def _lines(plan: MetadataPlan) -> list[str]:
     for row in plan.changes:
         what = ", ".join(_change(key, *pair) for key, pair in row.differences().items())
         lines.append(f"  {row.action} {row.kind} {row.name} on {row.broker}" + (f": {what}" if what else ""))
+        if row.before is not None:
+            lines += _warnings(row.before, row.after)
     return lines

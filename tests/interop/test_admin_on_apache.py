@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -535,7 +536,9 @@ def test_dead_letters_are_redriven(target: Target, rocket: Call) -> None:
     assert rocket("dlq", "show", group)[0] == 3
 
 
-def test_topics_and_groups_come_back_as_they_were_exported(target: Target) -> None:
+def test_topics_and_groups_come_back_as_they_were_exported(
+    target: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, second, group = unique("file-a"), unique("file-b"), unique("file-g")
     ordered = {BROKER: TopicConfig(first, 3, 2, 4, order=True)}
     wanted = ClusterMetadata(
@@ -557,6 +560,13 @@ def test_topics_and_groups_come_back_as_they_were_exported(target: Target) -> No
         fifo = {BROKER: TopicConfig(second, 2, 2, attributes={"message.type": "FIFO"})}
         left = admin.import_metadata(admin.plan_import(replace(wanted, topics={second: fifo}))).rows
         assert [list(row.differences()) for row in left] == ([["attributes"]] if target.is_4_9 else [])
+        file = tmp_path / "cluster.json"
+        file.write_text(json.dumps(metadata_document(replace(wanted, topics={second: fifo}))))
+        code = run(["cluster", "import", str(file), "--yes", "--namesrv", target.namesrv, "--timeout", "20"])
+        assert code == (6 if target.is_4_9 else 0)
+        assert (
+            f"did not keep what they were told: topic {second} on {BROKER}: attributes" in capsys.readouterr().err
+        ) == (target.is_4_9)
         assert admin.import_metadata(admin.plan_import(wanted)).rows == ()
         with pytest.raises(PlanOutdated, match=first):
             admin.import_metadata(plan)

@@ -160,23 +160,25 @@ def test_a_change_is_shown_and_made(
         admin.create_topic("kept", 2)
         admin.create_group("billing")
         file = metadata_document(admin.export_metadata())
-        file["topics"]["orders"]["broker-a"] |= {"read_queues": 8, "perm": "r", "attributes": {}}
-        file["groups"]["billing"]["broker-a"]["max_retries"] = 3
+        file["topics"]["orders"]["broker-a"] |= {"read_queues": 2, "perm": "r", "attributes": {}}
+        file["groups"]["billing"]["broker-a"] |= {"max_retries": 3, "consume_enabled": False}
         del file["topics"]["kept"]
         path = tmp_path / "cluster.json"
         path.write_text(json.dumps(file))
         code, out, err = rocket("cluster", "import", str(path))
         assert (code, out) == (2, "")
         assert (
-            "change topic orders on broker-a: read queues 4 → 8, perm rw → r, attributes message.type=FIFO → –" in err
+            "change topic orders on broker-a: read queues 4 → 2, perm rw → r, attributes message.type=FIFO → –" in err
         )
-        assert "change group billing on broker-a: max retries 16 → 3" in err
+        assert "change group billing on broker-a: consume enabled true → false, max retries 16 → 3" in err
+        assert "messages in its queues beyond these cannot be read any more" in err
+        assert "its members receive nothing any more" in err
         plan = admin.plan_import(read_metadata(path.read_bytes()))
         code, out, err = rocket("cluster", "import", str(path), "--yes", "-o", "json")
         assert code == 0, err
         changed = {row["name"]: row["settings"] for row in json.loads(out)}
-        assert changed["billing"] == {"max_retries": {"before": 16, "after": 3}}
-        assert changed["orders"]["read_queues"] == {"before": 4, "after": 8}
+        assert changed["billing"]["max_retries"] == {"before": 16, "after": 3}
+        assert changed["orders"]["read_queues"] == {"before": 4, "after": 2}
         now = admin.export_metadata()
         assert "kept" in now.topics
         assert now.topics["orders"]["broker-a"].attributes == {}

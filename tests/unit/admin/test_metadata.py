@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rocketcore.admin.metadata import ClusterMetadata, metadata_document, plan_of, read_metadata
-from rocketcore.errors import ConfigError
+from rocketcore.admin.transfer import _cluster_of
+from rocketcore.errors import ConfigError, NoBrokerRegistered
 from rocketcore.protocol.bodies.group import (
     ExponentialRetryPolicy,
     GroupRetryPolicy,
@@ -16,6 +17,7 @@ from rocketcore.protocol.bodies.group import (
     SimpleSubscriptionData,
     SubscriptionGroupConfig,
 )
+from rocketcore.protocol.bodies.route import ClusterInfo
 from rocketcore.protocol.bodies.topic import TopicConfig, TopicFilterType
 
 EVERYTHING = ClusterMetadata(
@@ -104,3 +106,14 @@ def test_what_names_brokers_that_are_not_there_goes_to_all() -> None:
     with pytest.raises(ConfigError, match="group 'g' has other settings on each of x, y, and cluster 'd' has no x"):
         plan_of(other, nothing, ["y", "z"])
     assert plan_of(other, other, ["x", "y", "z"]).changes == ()
+
+
+def test_which_cluster_is_meant() -> None:
+    one, two = ClusterInfo(cluster_addr_table={"a": ["x"]}), ClusterInfo(cluster_addr_table={"b": ["y"]})
+    assert _cluster_of([one, one], None) == "a"
+    assert _cluster_of([one, two], None, "b") == "b"
+    assert _cluster_of([one, two], "c", "b") == "c"
+    with pytest.raises(ConfigError, match="there are the clusters a, b: name one"):
+        _cluster_of([one, two], None, "other")
+    with pytest.raises(NoBrokerRegistered):
+        _cluster_of([ClusterInfo()], None)
