@@ -13,7 +13,7 @@ from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current
-from rocketcore.cli.render import UNKNOWN, Column, cell, counted, json_text, progress, reader_may_leave, show_rows
+from rocketcore.cli.render import Column, cell, counted, json_text, progress, reader_may_leave, show_rows
 from rocketcore.errors import ConfigError, NoBrokerRegistered, RouteNotFound
 from rocketcore.printable import printable
 
@@ -118,11 +118,12 @@ def _row(row: MetadataChange) -> dict[str, Any]:
     }
 
 
+_SAID: Final = {"create": "create", "change": "change", "keep": "unchanged:"}
 _DONE: Final = {"create": "created", "change": "changed", "keep": "unchanged"}
 
 
-def _changes(settings: dict[str, dict[str, Any]]) -> str:
-    return ", ".join(_change(key, each["before"], each["after"]) for key, each in settings.items()) or UNKNOWN
+def _changes(settings: dict[str, dict[str, Any]]) -> str | None:
+    return ", ".join(_change(key, each["before"], each["after"]) for key, each in settings.items()) or None
 
 
 def _change(key: str, before: Any, after: Any) -> str:
@@ -146,7 +147,7 @@ def _warnings(before: Settings, after: Settings) -> list[str]:
 def _lines(plan: MetadataPlan) -> list[str]:
     """Say what would be done: the counts, then a line for each topic or group that changes at a broker."""
     counts = []
-    for action in ("create", "change", "keep"):
+    for action in _SAID:
         rows = plan.of_action(action)
         kinds = [
             counted(len({row.name for row in rows if row.kind == kind}), kind)
@@ -154,7 +155,7 @@ def _lines(plan: MetadataPlan) -> list[str]:
             if any(row.kind == kind for row in rows)
         ]
         if kinds:
-            counts.append(f"{action} {' and '.join(kinds)}")
+            counts.append(f"{_SAID[action]} {' and '.join(kinds)}")
     lines = [f"import into cluster {plan.cluster}: {', '.join(counts) or 'the file has nothing'}"]
     for row in plan.changes:
         what = ", ".join(_change(key, *pair) for key, pair in row.differences().items())

@@ -97,8 +97,11 @@ def test_what_was_exported_is_imported_elsewhere(
     }
     again = json.loads(other("cluster", "export")[1])
     assert again["topics"]["orders"]["broker-a"] == exported["topics"]["orders"]["broker-a"]
-    code, out, _ = other("cluster", "import", "-", "-o", "json", stdin=text.encode())
+    code, out, err = other("cluster", "import", "-", "-o", "json", stdin=text.encode())
     assert (code, {row["action"] for row in json.loads(out)}) == (0, {"unchanged"})
+    assert "unchanged: 2 topics and 1 group" in err
+    code, out, _ = other("cluster", "import", "-", "-o", "csv", stdin=text.encode())
+    assert out.splitlines()[1:2] == ["topic,bills,broker-a,unchanged,"]
     with Admin(target.namesrv) as admin:
         assert admin.get_kv("ORDER_TOPIC_CONFIG", "orders") == "broker-a:4"
         assert admin.topics("DefaultCluster").count("orders") == 1
