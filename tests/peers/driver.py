@@ -121,7 +121,11 @@ class JavaDriver:
         return future
 
     def mqadmin(self, *args: str, timeout: float = 60.0) -> Completed:
-        result = self.call("mqadmin", timeout=timeout, args=args)
+        """Runs a verb, and once more where its connection was lost: clients come and go in this JVM."""
+        for _ in range(2):
+            result = self.call("mqadmin", timeout=timeout, args=args)
+            if "RemotingSendRequestException" not in result["stderr"]:
+                break
         return Completed(result["exitCode"], result["stdout"], result["stderr"])
 
     def close(self, timeout: float = 20.0) -> None:
