@@ -69,8 +69,11 @@ class ConsumerOffsets:
         return True
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the committed offset, or None if the group never committed one for the queue."""
-        queues = self._offsets.get(topic + _SEPARATOR + group)
+        """Return the committed offset, that of a reset while it waits for a pull; None where there is neither."""
+        key = topic + _SEPARATOR + group
+        if self._resets and (target := self._resets.get(key, {}).get(queue_id)) is not None:
+            return target  # offsets may have been copied from another group since
+        queues = self._offsets.get(key)
         return None if queues is None else queues.get(queue_id)
 
     def check_room(self, group: str, topic: str, queue_id: int) -> None:

@@ -34,6 +34,15 @@ def test_the_last_commit_counts_also_a_smaller_one(offsets: ConsumerOffsets) -> 
     assert offsets.find("g", "T", 1) is None
 
 
+def test_a_reset_that_waits_outlasts_a_copy_of_another_groups_offsets(offsets: ConsumerOffsets) -> None:
+    offsets.reset("g", "T", 3, 100)
+    offsets.commit("other", "T", 0, 5)
+    offsets.clone("other", "g", "T")
+    assert [offsets.find("g", "T", queue_id) for queue_id in (0, 3)] == [5, 100]
+    assert offsets.take_reset("g", "T", 3) == 100
+    assert offsets.find("g", "T", 3) is None
+
+
 def test_a_reset_holds_until_the_next_pull(offsets: ConsumerOffsets) -> None:
     offsets.commit("g", "T", 0, 9)
     offsets.reset("g", "T", 0, 2)
