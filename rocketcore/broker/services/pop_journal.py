@@ -203,16 +203,25 @@ class PopJournal:
             some += self._state.entries_of(key)
             await self._step()
             for first in range(0, len(some) - _ENTRIES_AT_ONCE + 1, _ENTRIES_AT_ONCE):
-                parts.append(msgspec.json.encode(some[first : first + _ENTRIES_AT_ONCE])[1:-1])
+                parts.append(_listed(some[first : first + _ENTRIES_AT_ONCE]))
                 await self._step()
             del some[: len(some) - len(some) % _ENTRIES_AT_ONCE]
         if some:
-            parts.append(msgspec.json.encode(some)[1:-1])
-        return b'{"journalOffset":%d,"entries":[%b]}' % (offset, b",".join(parts))
+            parts.append(_listed(some))
+        return _text(offset, parts)
 
     def _encode(self) -> bytes:
-        offset = self._store.next_offset(self.topic, 0)
-        return msgspec.json.encode({"journalOffset": offset, "entries": list(self._state.entries())})
+        return _text(self._store.next_offset(self.topic, 0), [_listed(list(self._state.entries()))])
+
+
+def _listed(entries: list[Entry]) -> bytes:
+    """Return entries as they stand in the file's list, without its brackets."""
+    return msgspec.json.encode(entries)[1:-1]
+
+
+def _text(offset: int, parts: list[bytes]) -> bytes:
+    """Return the file's text, of parts that are not empty or of one."""
+    return b'{"journalOffset":%d,"entries":[%b]}' % (offset, b",".join(parts))
 
 
 def _parse(text: dict[str, Any]) -> tuple[int, list[Entry]]:
