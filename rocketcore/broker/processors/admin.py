@@ -187,7 +187,8 @@ class AdminProcessor:
         context.topics.delete(topics)
         context.offsets.remove_topics(topics)
         context.stats.forget_topics(topics)
-        context.writer.save(context.offsets.file, context.offsets.encode)
+        context.writer.save(context.topics.file, context.topics.encode, both=True)
+        context.writer.save(context.offsets.file, context.offsets.encode, both=True)
         logger.info("topic deleted by=%s topic=%s", channel.remote_address, topic)
         # With only one of the three on disk a crash would bring back the messages, or old offsets for new messages.
         await asyncio.gather(*noted, context.writer.flushed())
@@ -271,10 +272,11 @@ class AdminProcessor:
     ) -> RemotingCommand:
         context = self._context
         context.groups.delete(header.group_name)
+        context.writer.save(context.groups.file, context.groups.encode, both=True)
         context.stats.forget_group(header.group_name)
         if header.clean_offset or header.remove_offset:
             context.offsets.remove_group(header.group_name)
-            context.writer.save(context.offsets.file, context.offsets.encode)
+            context.writer.save(context.offsets.file, context.offsets.encode, both=True)
         logger.info("group deleted by=%s group=%s", channel.remote_address, header.group_name)
         await context.writer.flushed()
         return RemotingCommand.response(request)

@@ -2,7 +2,8 @@
 
 Layout     ``<name>`` and ``<name>.bak``: one JSON object each. The last member, ``crc32``, is the CRC-32 of every byte
            before its comma; a file without it (one written by Apache RocketMQ) is taken as it is.
-Save       ``config_file.replace_file``: after a crash at any step the current name holds a whole generation.
+Save       ``config_file.replace_file``: after a crash at any step the current name holds a whole generation. After a
+           deletion twice: where the disk does not give the current one, the older would bring back what was deleted.
 Load       the current file, or ``.bak`` where it is missing, damaged or fails its checksum, or nothing. A damaged one
            is put aside as ``<name>.damaged``: the next save would make it the older generation in place of a good one.
            One that may not be read, for want of a right or a descriptor, ends the start.
@@ -12,10 +13,11 @@ Upstream   ``ConfigManager``, ``MixAll.string2File`` (5.5.0), where a damaged ``
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,6 +50,7 @@ class JsonFile:
         self.backup = path.with_name(path.name + ".bak")
         self.is_older = False
         self._last: bytes | None = None
+        self._older: bytes | None = None
 
     def load(self, parse: Callable[[dict[str, Any]], T]) -> T | None:
         """Return what ``parse`` makes of the newest generation that it takes, or None if there is none.
@@ -84,13 +87,17 @@ class JsonFile:
         except OSError as error:
             logger.error("damaged state file not put aside path=%s error=%s", path, error)
 
-    def save(self, text: bytes) -> None:
-        """Replace the file by a JSON object; unchanged text is not written again, while it is there. Raises OSError."""
-        if text == self._last and self.path.exists():
-            return
-        self._last = None
-        replace_file(self.path, _with_checksum(text))
-        self._last = text
+    def save(self, text: bytes, *, both: bool = False) -> None:
+        """Replace the file by a JSON object; unchanged text is not written again, while it is there. Raises OSError.
+
+        both  the older generation as well
+        """
+        if not self.path.exists():
+            self._last = None
+        while text != self._last or (both and text != self._older):
+            older, self._last = self._last, None
+            replace_file(self.path, _with_checksum(text))
+            self._last, self._older = text, older
 
 
 class StateWriter:
@@ -106,13 +113,19 @@ class StateWriter:
         self._retry: asyncio.TimerHandle | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="broker-state")
         self._dirty: dict[JsonFile, Callable[[], bytes]] = {}
+        self._outdated: set[JsonFile] = set()
         self._waiting: list[asyncio.Future[None]] = []
         self._writing: list[asyncio.Future[None]] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def save(self, file: JsonFile, encode: Callable[[], bytes]) -> None:
-        """Write a file soon; ``encode`` is called then, so the text holds every change made before."""
+    def save(self, file: JsonFile, encode: Callable[[], bytes], *, both: bool = False) -> None:
+        """Write a file soon; ``encode`` is called then, so the text holds every change made before.
+
+        both  its older generation as well, because something was deleted
+        """
         self._dirty[file] = encode
+        if both:
+            self._outdated.add(file)
         self._begin()
 
     async def flushed(self) -> None:
@@ -145,9 +158,12 @@ class StateWriter:
         while self._dirty:
             batch, self._dirty = self._dirty, {}
             self._writing, self._waiting = self._waiting, []
+            outdated, self._outdated = self._outdated, set()
             texts, failures = _each(batch, lambda _, encode: encode())
-            failures |= (await asyncio.get_running_loop().run_in_executor(self._pool, _each, texts, JsonFile.save))[1]
+            save = functools.partial(_save, outdated=outdated)
+            failures |= (await asyncio.get_running_loop().run_in_executor(self._pool, _each, texts, save))[1]
             done, self._writing = self._writing, None
+            self._outdated |= outdated & failures.keys()
             for future in done:
                 if future.done():
                     continue
@@ -162,6 +178,10 @@ class StateWriter:
                     self._retry.cancel()
                 self._retry = asyncio.get_running_loop().call_later(self._retry_seconds, self._begin)
                 return
+
+
+def _save(file: JsonFile, text: bytes, *, outdated: Collection[JsonFile]) -> None:
+    file.save(text, both=file in outdated)
 
 
 def _each(

@@ -215,8 +215,8 @@ class Blocked:
     def make_room(self) -> None:
         self._folder.unlink()
 
-    async def fail(self, writer: StateWriter) -> None:
-        writer.save(self.file, lambda: b'{"a":1}')
+    async def fail(self, writer: StateWriter, *, both: bool = False) -> None:
+        writer.save(self.file, lambda: b'{"a":1}', both=both)
         with pytest.raises(OSError, match="folder"):
             await writer.flushed()
 
@@ -337,3 +337,25 @@ def test_a_state_that_cannot_be_encoded_keeps_no_other_from_being_saved(
 
     run(scenario)
     assert f"path={bad.path}" in caplog.text
+
+
+def test_what_is_deleted_is_in_neither_generation(tmp_path: Path) -> None:
+    """A disk that does not give the newest generation brings nothing back; nor one on which the first save failed."""
+    blocked, other = Blocked(tmp_path), JsonFile(tmp_path / "b.json")
+    other.save(b'{"b":1,"gone":1}')
+
+    async def scenario() -> None:
+        writer = StateWriter()
+        writer.save(other, lambda: b'{"b":1}', both=True)
+        writer.save(other, lambda: b'{"b":2}')
+        await writer.flushed()
+        other.path.write_bytes(b"{")
+        assert JsonFile(other.path).load(read) == {"b": 2}
+        await blocked.fail(writer, both=True)
+        blocked.make_room()
+        await writer.flushed()
+        blocked.file.path.unlink()
+        assert blocked.saved() == {"a": 1}
+        await writer.close()
+
+    run(scenario)
