@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rocketcore.admin.dead_letters import RedrivePace
@@ -59,8 +59,9 @@ class Redrives:
         self._running: dict[str, tuple[asyncio.Task[None], asyncio.Event]] = {}
 
     def of(self, group: str) -> Redrive | None:
-        """Return the last redrive of a group."""
-        return self._last.get(group)
+        """Return how the last redrive of a group stands; what is returned changes no more."""
+        last = self._last.get(group)
+        return None if last is None else replace(last)
 
     def start(self, group: str, queues: Sequence[DeadLetterQueue], rate: float) -> Redrive:
         """Begin to redrive what these queues hold; raises Overloaded while one of the group, or too many, run."""

@@ -39,11 +39,12 @@ def _matches(row: Any, wanted: str) -> bool:
 async def dead_letters(visit: Visit) -> Page:
     """Show the newest dead letters of a group, those before an offset of a queue with ``queue`` and ``before``."""
     name = visit.needed("name")
+    return Page("dead_letters_group.html", "Dead letters", *await _list(visit, name))
+
+
+async def _list(visit: Visit, name: str) -> tuple[dict[str, Any], Any]:
+    redrive = visit.cluster.redrives.of(name)  # before its queues: what is shown as done has nothing left behind it
     queues = await _queues(visit, name)
-    return Page("dead_letters_group.html", "Dead letters", *await _list(visit, name, queues))
-
-
-async def _list(visit: Visit, name: str, queues: list[DeadLetterQueue]) -> tuple[dict[str, Any], Any]:
     rows: list[dict[str, Any]] = []
     queues_shown = queues[:8]
     place = visit.given("queue")
@@ -69,7 +70,7 @@ async def _list(visit: Visit, name: str, queues: list[DeadLetterQueue]) -> tuple
         "messages": sum(each.end - each.start for each in queues),
         "left": sum(each.end - each.redriven for each in queues),
         "results": None,
-        "redrive": visit.cluster.redrives.of(name),
+        "redrive": redrive,
     }
     return data, matching
 
@@ -124,7 +125,7 @@ async def redrive(visit: Visit) -> Page:
         for place in places if place not in known
     ]  # fmt: skip
     visit.tell(name, after={each["place"]: each["state"] for each in results})
-    data, _ = await _list(visit, name, await _queues(visit, name))
+    data, _ = await _list(visit, name)
     data["results"] = results
     return Page("dead_letters_group.html", "Dead letters", data, results)
 

@@ -21,9 +21,9 @@ MOST_RATE: Final = 10_000
 async def plan(visit: Visit) -> Page:
     """Show how many would be redriven of each queue, and how long that takes; nothing is changed."""
     name, rate = visit.needed("name"), visit.number("rate", RATE, 1, MOST_RATE)
+    redrive = visit.cluster.redrives.of(name)  # before its queues: what is shown as done has nothing left behind it
     queues = await visit.admin.dead_letter_queues(name)
     count = sum(each.end - each.redriven for each in queues)
-    redrive = visit.cluster.redrives.of(name)
     api = {
         "group": name,
         "messages": count,

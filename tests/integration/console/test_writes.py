@@ -248,9 +248,11 @@ def test_all_dead_letters_are_redriven_at_a_rate_once_their_plan_was_shown(
 
     refused(browser.send(shown, shown, {"plan": stale, "typed": group}), 409, "nothing was redriven")
     assert browser.send(f"{shown}&rate=10000", shown, {"typed": group}).status_code == 303
-    while (redrive := browser.api(shown)["redrive"])["state"] == "running":
-        time.sleep(0.01)
+    while (plan := browser.api(shown))["redrive"]["state"] == "running":
+        time.sleep(0.001)
+    redrive = plan["redrive"]
     assert (redrive["state"], redrive["done"], redrive["error"]) == ("done", redrive["count"], None)
+    assert plan["messages"] == 0, "what is done has nothing left, in one page"
     assert left() == 0
     assert "was redriven" in browser.get(shown).text
 
