@@ -1,19 +1,18 @@
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable
+from typing import Any
 
+from rocketcore._fast.decided import Decided
 from rocketcore._fast.reactor import Responder
 from rocketcore._fast.window import Window
-
-class Handed(Protocol):
-    def note(self, commit_offset: int, next_offset: int, messages: int, size: int, /) -> None: ...
 
 class PullAnswers(Responder):
     def __init__(
         self,
         codes: tuple[int, int],
-        known: dict[bytes, Any],
-        holds: Callable[[Any, Any], Handed | None],
-        windows: dict[bytes, tuple[Any, Window]],
+        known: dict[bytes, Decided],
+        resets: dict[str, Any],
+        waiting: dict[Hashable, Any],
+        windows: dict[bytes, tuple[Decided, Window]],
         locate: Callable[[Any, int], Window | None],
         most: int,
         version: int,

@@ -17,6 +17,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from rocketcore._fast.buffers cimport Borrowed, borrow_bytes, give_back
 from rocketcore._fast.commit_log cimport Gather, gather_readable, gathered_size, rc_get_i32
 from rocketcore._fast.consume_queue cimport OUT_COLUMNS
+from rocketcore._fast.decided cimport Decided
 from rocketcore._fast.fields cimport rest_of
 from rocketcore._fast.frame cimport FRAME_COLUMNS, HEAD_COLUMNS, read_loop
 from rocketcore._fast.reactor cimport Responder
@@ -37,20 +38,22 @@ cdef class PullAnswers(Responder):
     """The answers to pulls that are known and find messages at once; all others are left alone.
 
     codes     the two request codes of pulls
-    known     what is decided, by what ``set_apart`` returns; the caller's dict, looked at anew each time
-    holds     (peer, decided) → None where it does not hold any more, or the peer may not be answered at once; else that
-              whose ``note(commit offset, next offset, messages, bytes)`` hears of the answer before it is sent
-    windows   what ``locate`` returned, and for which of ``known``; the caller's dict, who clears it when that may hold
-              no more
-    locate    (decided, queue offset) → a Window for such pulls from there on, or None
+    known     Decided, by what ``set_apart`` returns
+    resets    offsets that were reset: while there are any, every pull is left alone
+    waiting   by peer, reads that its next one has to wait for
+    windows   what ``locate`` returned, and for which of ``known``; its owner clears it when that may hold no more
+    locate    (Decided, queue offset) → a Window for such pulls from there on, or None
+
+    The dicts are the caller's, looked at anew each time.
     most      messages of one answer
     version   what the answers' headers say
     limit     most bytes of one frame
     """
 
     cdef dict _known
+    cdef dict _resets
+    cdef dict _waiting
     cdef dict _windows
-    cdef object _holds
     cdef object _locate
     cdef int64_t* _found  # rows of consume_queue.scan
     cdef Py_ssize_t _most
@@ -69,12 +72,13 @@ cdef class PullAnswers(Responder):
         self._found = NULL
 
     def __init__(
-        self, tuple codes not None, dict known not None, holds, dict windows not None, locate, Py_ssize_t most,
-        int version, Py_ssize_t limit=16_777_216,
+        self, tuple codes not None, dict known not None, dict resets not None, dict waiting not None,
+        dict windows not None, locate, Py_ssize_t most, int version, Py_ssize_t limit=16_777_216,
     ):
         self._first_code, self._second_code = codes
         self._known = known
-        self._holds = holds
+        self._resets = resets
+        self._waiting = waiting
         self._windows = windows
         self._locate = locate
         self._most = most
@@ -96,26 +100,30 @@ cdef class PullAnswers(Responder):
 
     cdef int respond(self, const uint8_t* data, Py_ssize_t length, object peer) except -1:
         cdef Py_ssize_t count = 0, i
-        cdef int64_t position = 0, code = -1
+        cdef int64_t position = 0, code = -1, commit_offset, next_offset
+        cdef Py_ssize_t messages, size
+        cdef Decided decided
         # A pull has no body: that tells most other requests apart at once.
         if length < 8 or (rc_get_i32(data + 4) & 0xFFFFFF) + 4 != rc_get_i32(data):
             return 0
         read_loop(data, length, self._limit, self._rows, self._heads, RUN_MOST, &count, &position, &code)
         if (code != self._first_code and code != self._second_code) or position != length:
             return 0
+        if self._resets or (self._waiting and peer in self._waiting):
+            return 0
         self._headers.clear()
         self._used = 0
         told = []
         for i in range(count):
-            answer = self._lay_out(data, i, peer)
+            answer = self._lay_out(data, i)
             if answer is None:
                 return 0
             told.append(answer)
-        for handed, commit_offset, next_offset, messages, size in told:
-            handed.note(commit_offset, next_offset, messages, size)
+        for decided, commit_offset, next_offset, messages, size in told:
+            decided.note(commit_offset, next_offset, messages, size)
         return <int>(2 * count)
 
-    cdef tuple _find(self, bytes question, object decided, int64_t queue_offset, Py_ssize_t* examined):
+    cdef tuple _find(self, bytes question, Decided decided, int64_t queue_offset, Py_ssize_t* examined):
         """Return the window of a pull and how many rows of it were filled; (None, 0) where it finds nothing at once."""
         cdef Window window
         cdef Py_ssize_t count
@@ -133,13 +141,14 @@ cdef class PullAnswers(Responder):
         self._windows[question] = decided, window
         return window, window.find(queue_offset, True, self._found, self._most, examined)
 
-    cdef object _lay_out(self, const uint8_t* data, Py_ssize_t index, object peer):
-        """Lay out one answer; returns who notes it, and what; None where the pull is left alone."""
+    cdef object _lay_out(self, const uint8_t* data, Py_ssize_t index):
+        """Lay out one answer; returns where it is noted, and what; None where the pull is left alone."""
         cdef Borrowed held
         cdef Gather task
         cdef Py_ssize_t count, within = 0, examined = 0
         cdef int64_t size, next_offset
         cdef Window window
+        cdef Decided decided
         cdef bytes header
         cdef const int64_t* row = self._rows + index * FRAME_COLUMNS
         asked = rest_of(data, row, self._heads + index * HEAD_COLUMNS, b"queueOffset", b"commitOffset")
@@ -147,10 +156,7 @@ cdef class PullAnswers(Responder):
             return None
         question, queue_offset, commit_offset, opaque, serialize_type = asked
         decided = self._known.get(question)
-        if decided is None:
-            return None
-        handed = self._holds(peer, decided)
-        if handed is None:
+        if decided is None or not decided.holds():
             return None
         window, count = self._find(question, decided, queue_offset, &examined)
         if count == 0:
@@ -181,4 +187,4 @@ cdef class PullAnswers(Responder):
         self.pieces[2 * index + 1].iov_base = self._room + self._used
         self.pieces[2 * index + 1].iov_len = size
         self._used += size
-        return handed, commit_offset, next_offset, count, size
+        return decided, commit_offset, next_offset, count, size

@@ -157,6 +157,7 @@ class Broker:
         self._check = TransactionCheck(context, self._gate, self._transactions, self._is_gone)
         self._send = SendProcessor(context, self._acknowledger, self._gate, self._transactions.prepare)
         self._pull = PullProcessor(context)
+        context.on_settings = self._pull.settings_changed
         self._delay = DelayService(
             self._store,
             levels,
@@ -435,6 +436,7 @@ class Broker:
     def _group_changed(self, group: ConsumerGroup) -> None:
         if not group.clients:
             self._context.filters.unregister(group.name)
+            self._pull.settings_changed()  # another group of this name has subscriptions of its own
         self._context.notify_group(group)
 
     def _channel_closed(self, channel: Channel) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,10 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 @dataclass(slots=True)
 class BrokerContext:
-    """One broker's parts. ``config`` is replaced as a whole when a live setting changes, so read it at each use."""
+    """One broker's parts. ``config`` is replaced as a whole when a live setting changes, so read it at each use.
+
+    on_settings  is called after such a change
+    """
 
     config: BrokerConfig
     clock: Clock
@@ -59,10 +62,17 @@ class BrokerContext:
     started_millis: int
     slow: SlowRequests = field(default_factory=SlowRequests)
     rng: random.Random = field(default_factory=random.Random)
+    on_settings: Callable[[], None] = lambda: None
     slices: Slices = field(init=False)
 
     def __post_init__(self) -> None:
         self.slices = Slices(self.clock)
+
+    def change_settings(self, config: BrokerConfig) -> None:
+        """Go by another configuration from now on."""
+        self.config = config
+        self.slow.set_millis(config.slow_request_millis)
+        self.on_settings()
 
     @property
     def is_readable(self) -> bool:

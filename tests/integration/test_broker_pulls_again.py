@@ -152,7 +152,13 @@ async def refuse_broadcast(client: BrokerClient) -> None:
 
 async def close_broker(client: BrokerClient) -> None:
     context = client.broker._context
-    context.config = dataclasses.replace(context.config, broker_permission=2)
+    context.change_settings(dataclasses.replace(context.config, broker_permission=2))
+
+
+async def come_again_with_others(client: BrokerClient) -> None:
+    """The group goes with its last client: the one that comes is another, whatever its subscription's version."""
+    await leave(client)
+    await client.heartbeat("T", group="members", expression="z", sub_version=1)
 
 
 async def leave(client: BrokerClient) -> None:
@@ -182,6 +188,7 @@ async def reset(client: BrokerClient) -> None:
         (refuse_broadcast, 16),
         (close_broker, 16),
         (leave, 24),
+        (come_again_with_others, 20),
         (subscribe_to_others, 20),
         (unsubscribe, 24),
         (reset, 21),

@@ -336,10 +336,9 @@ class AdminProcessor:
             )
         context = self._context
         try:
-            context.config = self._live.change(context.config, changes)
+            context.change_settings(self._live.change(context.config, changes))
         except ConfigError as error:
             raise BrokerError.of(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        context.slow.set_millis(context.config.slow_request_millis)
         self._config_version.next_version(context.clock.time_millis())
         logger.info("settings changed by=%s settings=%s", channel.remote_address, changes)
         if "brokerPermission" in changes:  # name servers may have another one, by requests 205 and 327

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rocketcore._fast.command import encode_pull_response_header
+from rocketcore._fast.decided import Decided
 from rocketcore._fast.fields import set_apart
 from rocketcore.broker.context import FAQ, BrokerContext
-from rocketcore.broker.handed import Handed
 from rocketcore.broker.selection import (
     FILTER_HEADER_LIMIT,
     SELECT_ALL,
@@ -27,7 +27,6 @@ from rocketcore.broker.selection import (
     unreadable,
 )
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
-from rocketcore.broker.state.client_table import ConsumerGroup
 from rocketcore.broker.store import MAX_RECORDS, Cold, GetResult, GetStatus
 from rocketcore.codes import (
     CURRENT_VERSION,
@@ -41,7 +40,7 @@ from rocketcore.codes import (
 from rocketcore.errors import BrokerError, ConfigError, RocketError
 from rocketcore.filter import SQL92, TAG
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-from rocketcore.protocol.bodies.heartbeat import MessageModel, SubscriptionData
+from rocketcore.protocol.bodies.heartbeat import MessageModel
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import Chunk
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
@@ -83,17 +82,6 @@ _CODES = {
 """An empty queue, and one that nothing was put into yet, is answered by the offset that was asked for."""
 
 
-class _Decided(NamedTuple):
-    """What is decided of the pulls that ask as this one, and the subscription that it rests on, where it was not asked
-    with one."""
-
-    header: PullMessageRequestHeader
-    wanted: Selection
-    handed: Handed
-    connected: ConsumerGroup | None
-    subscription: SubscriptionData | None
-
-
 class _Forbidden(Exception):
     """A pull that is not allowed; ``kind`` tells a 5.x client which rule forbids it."""
 
@@ -112,8 +100,7 @@ class PullProcessor:
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
         self._wide_bytes = 0  # answered in this turn of the loop
-        self._decided: dict[bytes, _Decided] = {}
-        self._decided_for = context.config
+        self._decided: dict[bytes, Decided] = {}
         self.long_poll = LongPoll(
             self._resume,
             context.store.max_offset,
@@ -135,9 +122,6 @@ class PullProcessor:
     def pull_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> list[bytes] | None:
         """Answer a run of pulls as far as they are known and find messages; the others by ``pull``."""
         context = self._context
-        if self._decided_for is not context.config:
-            self._decided.clear()
-            self._decided_for = context.config
         pieces: list[bytes] = []
         for index in range(first, last):
             asked = set_apart(chunk.data, chunk.rows, chunk.heads, index, b"queueOffset", b"commitOffset")
@@ -147,7 +131,7 @@ class PullProcessor:
                 if decided is None:
                     decided = self._decide(channel, chunk.command(index), asked[0])
             answer = None
-            if decided is not None and asked is not None and self._still_holds(decided):
+            if decided is not None and asked is not None and decided.holds():
                 answer = self._answer_decided(channel, decided, asked)
             if answer is not None:
                 pieces += answer
@@ -158,7 +142,7 @@ class PullProcessor:
             channel.serve(chunk.command(index))
         return pieces
 
-    def _decide(self, channel: Channel, request: RemotingCommand, question: bytes) -> _Decided | None:
+    def _decide(self, channel: Channel, request: RemotingCommand, question: bytes) -> Decided | None:
         """Remember what is decided of a pull, where it holds for others; None where ``pull`` has to say why not."""
         if len(question) > _QUESTION_MAX:
             return None
@@ -168,35 +152,30 @@ class PullProcessor:
             wanted = self._filter(header, group)
         except (RocketError, _Forbidden):
             return None
-        connected = subscription = None
+        subscriptions = None
         if not header.sys_flag & _HAS_SUBSCRIPTION:
             connected = self._context.consumers.find(header.consumer_group)
-            subscription = None if connected is None else connected.subscriptions.get(header.topic)
-            if not group.consume_broadcast_enable:
+            if connected is None or not group.consume_broadcast_enable:
                 return None
+            subscriptions = connected.subscriptions
         if wanted.properties is not None or header.rc_pull:
             return None
         if self._context.config.filter_support_retry and header.topic.startswith(RETRY_TOPIC_PREFIX):
             return None  # what it selects may follow from other topics' subscriptions
         if len(self._decided) >= _DECIDED_MAX:
             self._decided.clear()
-        handed = Handed(self._context.offsets, self._context.stats, header)
-        decided = self._decided[question] = _Decided(header, wanted, handed, connected, subscription)
+        commits = bool(header.sys_flag & _COMMIT_OFFSET)
+        context = self._context
+        decided = self._decided[question] = Decided(
+            header, wanted, context.offsets, context.stats, commits, subscriptions
+        )
         return decided
 
-    def _still_holds(self, decided: _Decided) -> bool:
-        """Whether the subscription that a pull goes by is the one that it was decided with."""
-        header, _, _, connected, subscription = decided
-        return connected is None or (
-            self._context.consumers.find(header.consumer_group) is connected
-            and connected.subscriptions.get(header.topic) is subscription
-        )
-
     def _answer_decided(
-        self, channel: Channel, decided: _Decided, asked: tuple[bytes, int, int, int, int]
+        self, channel: Channel, decided: Decided, asked: tuple[bytes, int, int, int, int]
     ) -> list[bytes] | None:
         """Return the answer to a pull that finds messages at once; None for any other, of which nothing was done."""
-        header, wanted, handed, _, _ = decided
+        header: PullMessageRequestHeader = decided.header
         _, queue_offset, commit_offset, opaque, serialize_type = asked
         context = self._context
         try:
@@ -205,7 +184,7 @@ class PullProcessor:
                 header.queue_id,
                 queue_offset,
                 header.max_msg_nums,
-                wanted.sorted_codes,
+                decided.wanted.sorted_codes,
                 None,
                 max_bytes=header.max_msg_bytes,
                 owner=channel,
@@ -214,7 +193,7 @@ class PullProcessor:
             return None
         if found.status is not _FOUND:
             return None
-        handed.note(commit_offset, found.next_begin_offset, found.count, len(found.body))
+        decided.note(commit_offset, found.next_begin_offset, found.count, len(found.body))
         head = encode_pull_response_header(
             _SUCCESS, opaque, CURRENT_VERSION, "FOUND", _MASTER,
             found.next_begin_offset, found.min_offset, found.max_offset, len(found.body), serialize_type,
@@ -226,24 +205,13 @@ class PullProcessor:
         from rocketcore._fast.pulls import PullAnswers
 
         codes = int(RequestCode.PULL_MESSAGE), _LITE_PULL
-        windows = self._context.store.windows
+        store = self._context.store
         return PullAnswers(
-            codes, self._decided, self._holds, windows, self._locate, MAX_RECORDS, int(CURRENT_VERSION), max_frame_bytes
+            codes, self._decided, self._context.offsets.resets, store.reads.waiting, store.windows, self._locate,
+            MAX_RECORDS, int(CURRENT_VERSION), max_frame_bytes,
         )  # fmt: skip
 
-    def _holds(self, channel: Channel, decided: _Decided) -> Handed | None:
-        """Return who notes the answer to a pull that was decided so, where whoever finds its messages may answer."""
-        context = self._context
-        if (
-            self._decided_for is context.config
-            and not context.offsets.resets
-            and channel not in context.store.reads.waiting
-            and (decided.connected is None or self._still_holds(decided))
-        ):
-            return decided.handed
-        return None
-
-    def _locate(self, decided: _Decided, queue_offset: int) -> Window | None:
+    def _locate(self, decided: Decided, queue_offset: int) -> Window | None:
         """Look up what pulls are answered from; None where ``pull_chunk`` has to look."""
         header = decided.header
         try:

@@ -131,9 +131,9 @@ class ConsumerOffsets:
         self.on_reset(group, topic, queue_id, queue_offset)
 
     @property
-    def resets(self) -> bool:
-        """Whether any queue has a reset that waits for its next pull."""
-        return bool(self._resets)
+    def resets(self) -> dict[str, dict[int, int]]:
+        """The resets that wait for the next pull of their queue, to be looked at only; always the same dict."""
+        return self._resets
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return and forget the pending reset of a queue, if there is one."""

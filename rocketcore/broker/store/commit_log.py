@@ -28,6 +28,7 @@ from rocketcore.service import Clock
 from rocketcore.table import Table
 
 if TYPE_CHECKING:
+    from rocketcore._fast.decided import Decided
     from rocketcore._fast.window import Window
 
 __all__ = ["CommitLog", "Group", "Run"]
@@ -102,7 +103,7 @@ class CommitLog:
         self.synced = 0
         self.lost_end = 0
         self.sealed_from: int | None = None
-        self.windows: dict[bytes, tuple[object, Window]] = {}
+        self.windows: dict[bytes, tuple[Decided, Window]] = {}
         self.resident = Resident(self)
         self._config = config
         self._folder = config.commit_log_folder

@@ -27,6 +27,7 @@ from rocketcore.broker.store.segment_file import is_log_name, segment_name, writ
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 if TYPE_CHECKING:
+    from rocketcore._fast.decided import Decided
     from rocketcore._fast.window import Window
 
 __all__ = ["ConsumeQueue", "DamagedUnit", "QueueFiles", "QueueName", "Units", "is_blank", "topic_fault"]
@@ -225,7 +226,7 @@ class QueueFiles:
         self._files = files
         self._open: dict[tuple[str, int, int], int] = {}
         self._ahead: dict[ConsumeQueue, tuple[int, bytes]] = {}  # what was read last, by its queue offset
-        self.windows: dict[bytes, tuple[object, Window]] = {}
+        self.windows: dict[bytes, tuple[Decided, Window]] = {}
         """Those of the log (``CommitLog``): they have copies of units."""
         self._unsynced: set[Path] = set()
         self._unsynced_folders: set[Path] = set()

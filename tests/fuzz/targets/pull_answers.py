@@ -11,11 +11,13 @@ from typing import Any
 from rocketcore._fast import command as command_kernel
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore._fast.consume_queue import UNIT_SIZE, put_unit
+from rocketcore._fast.decided import Decided
 from rocketcore._fast.fields import set_apart
 from rocketcore._fast.pulls import PullAnswers
 from rocketcore._fast.window import Window
 from rocketcore.errors import DecodeError
 from rocketcore.protocol.frame import ChunkReader
+from tests.fixtures.told import Told
 from tests.fuzz.target import Target, exact
 from tests.reference.message import Stored, encode
 
@@ -31,7 +33,7 @@ LOG = bytearray(b"".join(RECORDS))
 UNITS = bytearray(UNIT_SIZE * 3)
 for number in range(3):
     put_unit(UNITS, UNIT_SIZE * number, START + 95 * number, 95, 0)
-KNOWN: dict[bytes, str] = {}
+KNOWN: dict[bytes, Decided] = {}
 
 
 class Found:
@@ -41,12 +43,8 @@ class Found:
     queue_id, min_offset, begins_later, known_codes = 2, 0, False, None
     told: list[tuple[Any, ...]] = []  # noqa: RUF012 - one kernel for all inputs, as a server has one for all reads
 
-    @classmethod
-    def note(cls, *answer: int) -> None:
-        cls.told.append(answer)
 
-
-def locate(decided: str, offset: int) -> Window | None:
+def locate(decided: Decided, offset: int) -> Window | None:
     if not FIRST <= offset < Found.max_offset:
         return None
     units = UNITS[UNIT_SIZE * (offset - FIRST) : UNIT_SIZE * (Found.max_offset - FIRST)]
@@ -55,8 +53,8 @@ def locate(decided: str, offset: int) -> Window | None:
     )
 
 
-WINDOWS: dict[bytes, tuple[str, Window]] = {}
-KERNEL = PullAnswers((PULL, LITE_PULL), KNOWN, lambda *_: Found, WINDOWS, locate, 3, VERSION, LIMIT)
+WINDOWS: dict[bytes, tuple[Decided, Window]] = {}
+KERNEL = PullAnswers((PULL, LITE_PULL), KNOWN, {}, {}, WINDOWS, locate, 3, VERSION, LIMIT)
 
 
 def frame(code: int = PULL, kind: int = 0, body: bytes = b"", **fields: str) -> bytes:
@@ -82,7 +80,7 @@ def apart(data: bytes) -> list[tuple[bytes, int, int, int, int] | None] | None:
 for each in (frame(), frame(LITE_PULL), frame(kind=1)):
     (first,) = apart(each) or [None]
     assert first is not None
-    KNOWN[first[0]] = "decided"
+    KNOWN[first[0]] = Told(Found.told.append)
 
 
 def run(data: bytes) -> None:

@@ -82,6 +82,7 @@ BOUNDS = {
     "state.half_messages:HalfMessages._outcomes": "REMEMBERED",
     "state.half_messages:OpMessages._marks": "one for _OPS_PER_MARK op messages: " + LOG,
     "state.json_file:StateWriter._dirty": FIXED,
+    "state.json_file:StateWriter._outdated": FIXED,
     "state.json_file:StateWriter._waiting": "requests that wait for the disk",
     "state.live_settings:LiveSettings._properties": FIXED,
     "state.pop_state:PopState._due": "pop.CAPACITY",

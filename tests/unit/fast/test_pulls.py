@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +20,13 @@ if sys.platform != "linux":
 
 from rocketcore._fast.command import encode_pull_response_header
 from rocketcore._fast.consume_queue import UNIT_SIZE, put_unit
+from rocketcore._fast.decided import Decided
 from rocketcore._fast.fields import set_apart
 from rocketcore._fast.pulls import PullAnswers
 from rocketcore._fast.reactor import Responder
 from rocketcore._fast.window import Window
 from rocketcore.protocol.frame import ChunkReader
+from tests.fixtures.told import Told
 from tests.reference.message import Stored, encode
 
 START, QUEUE_ID, FIRST, VERSION = 4096, 2, 10, 479
@@ -62,20 +65,17 @@ class Pulls:
         self.most = 32
         self.codes: array[int] | None = None
         self.readable = START, START + len(log)
-        self.found = self.holds = True
+        self.found = True
         self.asked: list[tuple[Any, int]] = []
         self.told: list[tuple[int, int, int, int]] = []
-        self.known: dict[bytes, Any] = {question(request(**frame)): "decided"}
-        self.windows: dict[bytes, tuple[Any, Window]] = {}
+        self.decided = Told(self.told.append)
+        self.known: dict[bytes, Decided] = {question(request(**frame)): self.decided}
+        self.resets: dict[str, Any] = {}
+        self.waiting: dict[Hashable, Any] = {}
+        self.windows: dict[bytes, tuple[Decided, Window]] = {}
         self.kernel = PullAnswers(
-            (11, 361), self.known, self.whom, self.windows, self.locate, 64, VERSION, limit=1 << 20
+            (11, 361), self.known, self.resets, self.waiting, self.windows, self.locate, 64, VERSION, limit=1 << 20
         )
-
-    def whom(self, peer: Any, decided: Any) -> Pulls | None:
-        return self if self.holds else None
-
-    def note(self, commit_offset: int, next_offset: int, messages: int, size: int) -> None:
-        self.told.append((commit_offset, next_offset, messages, size))
 
     def locate(self, decided: Any, offset: int) -> Window | None:
         self.asked.append((decided, offset))
@@ -136,7 +136,7 @@ def test_answers_are_what_the_general_way_makes(
         for number, opaque in enumerate(opaques)
     )
     assert pulls.answer(data) == b"".join(expected(bytes(log), len(sizes), opaque, kind) for opaque in opaques)
-    assert set(pulls.asked) == {("decided", 10)}
+    assert set(pulls.asked) == {(pulls.decided, 10)}
     assert pulls.told == [(n, FIRST + len(sizes), len(sizes), len(log)) for n in range(len(opaques))]
 
 
@@ -171,11 +171,26 @@ def test_what_is_not_all_known_pulls_is_left_alone(data: bytes) -> None:
     assert not pulls.told
 
 
-def test_what_finds_nothing_at_once_is_left_alone() -> None:
+@pytest.mark.parametrize("reason", ["nothing is found", "a reset", "a read before it", "another subscription"])
+def test_what_may_not_be_answered_at_once_is_left_alone(reason: str) -> None:
     pulls = Pulls(*log_of([5, 6]))
-    for pulls.found, pulls.holds in ((False, True), (True, False)):
-        assert pulls.answer(request()) is None
+    if reason == "nothing is found":
+        pulls.found = False
+    elif reason == "a reset":
+        pulls.resets["U@h"] = {3: 7}
+    elif reason == "a read before it":
+        pulls.waiting["peer"] = ["another pull"]
+    else:
+        pulls.decided.subscriptions["T"] = object()
+    assert pulls.answer(request()) is None
     assert not pulls.told
+
+
+def test_what_waits_of_others_and_other_subscriptions_do_not_matter() -> None:
+    pulls = Pulls(*log_of([5, 6]))
+    pulls.waiting["another peer"] = ["its pull"]
+    pulls.decided.subscriptions["U"] = object()
+    assert pulls.answer(request()) is not None
 
 
 @pytest.mark.parametrize("position", [0, 4, 8, 12, 20, 28, 84, 88])
@@ -212,7 +227,7 @@ def test_pulls_that_read_on_are_answered_from_one_window() -> None:
     pulls.queue.max_offset = FIRST + 7
     pulls.most = 2
     assert pulls.counts(FIRST) == [2, 2, 2, 1]
-    assert pulls.asked == [("decided", FIRST), ("decided", FIRST + 6), ("decided", FIRST + 7)]
+    assert pulls.asked == [(pulls.decided, FIRST), (pulls.decided, FIRST + 6), (pulls.decided, FIRST + 7)]
 
 
 def test_a_window_is_made_anew_when_it_may_not_hold() -> None:
@@ -221,10 +236,10 @@ def test_a_window_is_made_anew_when_it_may_not_hold() -> None:
     pulls.counts(FIRST, 1)
     pulls.windows.clear()
     pulls.counts(FIRST + 1, 1)
-    assert pulls.asked == [("decided", FIRST), ("decided", FIRST + 1)]
-    pulls.known[next(iter(pulls.known))] = "decided anew"
+    assert pulls.asked == [(pulls.decided, FIRST), (pulls.decided, FIRST + 1)]
+    pulls.known[next(iter(pulls.known))] = anew = Told(pulls.told.append)
     pulls.counts(FIRST + 2, 1)
-    assert pulls.asked[2:] == [("decided anew", FIRST + 2)]
+    assert pulls.asked[2:] == [(anew, FIRST + 2)]
 
 
 def test_a_pull_before_its_window_gets_another_one() -> None:
@@ -251,7 +266,7 @@ def test_messages_that_may_not_be_in_memory_are_looked_up() -> None:
     pulls.most = 1
     pulls.readable = START, pulls.readable[1] - 1
     assert pulls.counts(FIRST) == [1, 1]
-    assert pulls.asked == [("decided", FIRST), ("decided", FIRST + 2)]
+    assert pulls.asked == [(pulls.decided, FIRST), (pulls.decided, FIRST + 2)]
     pulls.readable = START + 1, START + len(pulls.log)
     pulls.windows.clear()
     assert pulls.counts(FIRST) == []
@@ -265,7 +280,7 @@ def test_a_tag_that_the_queue_is_not_known_to_have_is_looked_up() -> None:
         pulls.most = most
         pulls.queue.max_offset = FIRST + 4
         assert pulls.counts(FIRST) == counts
-        assert pulls.asked == [("decided", FIRST + number) for number in asked]
+        assert pulls.asked == [(pulls.decided, FIRST + number) for number in asked]
 
 
 @pytest.mark.parametrize("size", [-1, 2**31 - 1])
@@ -278,7 +293,7 @@ def test_many_windows_are_not_kept() -> None:
     pulls = Pulls(*log_of([5]))
     for number in range(300):
         data = request(fields={"topic": f"T{number}"})
-        pulls.known[question(data)] = number
+        pulls.known[question(data)] = pulls.decided
         assert pulls.answer(data) is not None
         assert len(pulls.windows) <= 128
 
@@ -296,8 +311,8 @@ def test_wrong_windows_are_refused(change: dict[str, Any]) -> None:
 
 def test_its_room_is_made_once() -> None:
     asked: list[Any] = []
-    made = PullAnswers((11, 361), {}, asked.append, {}, asked.append, 64, VERSION)
+    made = PullAnswers((11, 361), {}, {}, {}, {}, asked.append, 64, VERSION)
     with pytest.raises(RuntimeError, match="once"):
-        PullAnswers.__init__(made, (11, 361), {}, asked.append, {}, asked.append, 128, VERSION)
+        PullAnswers.__init__(made, (11, 361), {}, {}, {}, {}, asked.append, 128, VERSION)
     with pytest.raises(ValueError, match="0 messages"):
-        PullAnswers((11, 361), {}, asked.append, {}, asked.append, 0, VERSION)
+        PullAnswers((11, 361), {}, {}, {}, {}, asked.append, 0, VERSION)

@@ -13,12 +13,14 @@ import pytest
 from rocketcore.broker.store import MAX_RECORDS, FlushDiskType, GetStatus, MessageStore
 from rocketcore.errors import StoreError
 from tests.fixtures.stores import put, running_store
+from tests.fixtures.told import Told
 from tests.unit.fast.test_pulls import VERSION, question, request
 
 if sys.platform != "linux":
     pytest.skip("part of the reactor, which is Linux only", allow_module_level=True)
 
 from rocketcore._fast.command import encode_pull_response_header
+from rocketcore._fast.decided import Decided
 from rocketcore._fast.pulls import PullAnswers
 from rocketcore._fast.record import tags_code
 
@@ -32,15 +34,12 @@ class Puller:
         self.store, self.queue_id, self.most = store, queue_id, most
         self.codes = array("q", sorted(tags_code(b"TAGS\x01%s\x02" % tag.encode()) for tag in tags)) if tags else None
         self.fields = {"topic": "T", "queueId": str(queue_id), "most": str(most), "tags": tags, "commitOffset": "0"}
-        known = {question(self.request(0)): self}
+        known: dict[bytes, Decided] = {question(self.request(0)): Told(lambda answer: None)}
         self.located = self.answered = 0
-        self.kernel = PullAnswers((11, 361), known, lambda *_: self, store.windows, self.locate, MAX_RECORDS, VERSION)
+        self.kernel = PullAnswers((11, 361), known, {}, {}, store.windows, self.locate, MAX_RECORDS, VERSION)
 
     def request(self, offset: int) -> bytes:
         return request(fields=self.fields | {"queueOffset": str(offset)})
-
-    def note(self, *answer: int) -> None:
-        pass
 
     def locate(self, decided: object, offset: int) -> object:
         self.located += 1

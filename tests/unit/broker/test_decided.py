@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketcore.broker.handed import Handed
+from rocketcore._fast.decided import Decided
 from rocketcore.broker.state import consumer_offset
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.stats import BrokerStats
-from rocketcore.codes import PullSysFlag
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.service import ManualClock
 
@@ -21,12 +20,11 @@ PLACES = [("g", "t", 0), ("g", "t", 1), ("g", "u", 0), ("h", "t", 0)]
 EVENTS = ["topic", "group", "snapshot", "totals", "reset"]
 
 
-def header(place: tuple[str, str, int], *, commits: bool) -> PullMessageRequestHeader:
+def header(place: tuple[str, str, int]) -> PullMessageRequestHeader:
     group, topic, queue_id = place
     return PullMessageRequestHeader(
         consumer_group=group, topic=topic, queue_id=queue_id, queue_offset=0, max_msg_nums=32,
-        sys_flag=int(PullSysFlag.COMMIT_OFFSET) if commits else 0, commit_offset=0, suspend_timeout_millis=0,
-        sub_version=0,
+        sys_flag=0, commit_offset=0, suspend_timeout_millis=0, sub_version=0,
     )  # fmt: skip
 
 
@@ -61,7 +59,7 @@ class Tables:
 )
 def test_pulls_are_noted_as_by_the_general_way(steps: list[tuple[int, int] | str], commits: bool) -> None:
     ours, general = Tables(), Tables()
-    handed = [Handed(ours.offsets, ours.stats, header(place, commits=commits)) for place in PLACES]
+    decided = [Decided(header(place), None, ours.offsets, ours.stats, commits, None) for place in PLACES]
     for offset, step in enumerate(steps):
         if isinstance(step, str):
             ours.happen(step)
@@ -69,7 +67,7 @@ def test_pulls_are_noted_as_by_the_general_way(steps: list[tuple[int, int] | str
             continue
         index, messages = step
         group, topic, queue_id = PLACES[index]
-        handed[index].note(offset, offset + messages, messages, 100 * messages)
+        decided[index].note(offset, offset + messages, messages, 100 * messages)
         if commits:
             general.offsets.commit(group, topic, queue_id, offset)
         general.offsets.note_pull(group, topic, queue_id, offset + messages)
@@ -80,10 +78,10 @@ def test_pulls_are_noted_as_by_the_general_way(steps: list[tuple[int, int] | str
 def test_no_more_pull_offsets_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_offset, "CAPACITY", 1)
     tables = Tables()
-    handed = [Handed(tables.offsets, tables.stats, header(place, commits=False)) for place in PLACES[:2]]
-    for one in handed * 2:
+    decided = [Decided(header(place), None, tables.offsets, tables.stats, False, None) for place in PLACES[:2]]
+    for one in decided * 2:
         one.note(0, 5, 5, 500)
     assert [tables.offsets.pull_offset(*place) for place in PLACES[:2]] == [5, 0]
     tables.offsets.remove_topics(["t"])
-    handed[1].note(0, 7, 7, 700)
+    decided[1].note(0, 7, 7, 700)
     assert [tables.offsets.pull_offset(*place) for place in PLACES[:2]] == [0, 7]

@@ -1,0 +1,33 @@
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+class Header(Protocol):
+    consumer_group: str
+    topic: str
+    queue_id: int
+
+class Tally(Protocol):
+    is_noted: bool
+    def __getitem__(self, queue_id: int, /) -> list[int]: ...
+
+class Offsets(Protocol):
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool: ...
+    def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> dict[int, int]: ...
+
+class Stats(Protocol):
+    def gets(self, group: str, topic: str) -> Tally: ...
+
+class Decided:
+    header: Any
+    wanted: Any
+    def __init__(
+        self,
+        header: Header,
+        wanted: object,
+        offsets: Offsets,
+        stats: Stats,
+        commits: bool,
+        subscriptions: Mapping[str, object] | None,
+    ) -> None: ...
+    def holds(self) -> bool: ...
+    def note(self, commit_offset: int, next_offset: int, messages: int, size: int) -> None: ...
