@@ -411,8 +411,11 @@ class ClusterAdmin(AdminBase):
         await self._everywhere(delete_kv(namespace, key))
 
     async def _put_order(self, topic: str, write_queues: Mapping[str, int], deadline: Deadline) -> None:
-        """Keep at every name server how many queues each broker has for an ordered topic."""
-        value = ";".join(f"{name}:{count}" for name, count in sorted(write_queues.items()))
+        """Keep at every name server how many queues each broker has for an ordered topic; that of others stays."""
+        there = await self.get_kv(ORDER_TOPIC_NAMESPACE, topic) or ""
+        counts = dict(part.rpartition(":")[::2] for part in there.split(";") if ":" in part)
+        counts |= {name: str(count) for name, count in write_queues.items()}
+        value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
         await self._everywhere(
             put_kv(ORDER_TOPIC_NAMESPACE, topic, value),
             f"order configuration of topic {topic!r}",

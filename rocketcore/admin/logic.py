@@ -184,8 +184,9 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
             config_of,
             deadline,
         )
-        if any(config.order for config in changes.values()):
-            await self._put_order(topic, {name: each.write_queue_nums for name, each in changes.items()}, deadline)
+        ordered = {name: config.write_queue_nums for name, config in changes.items() if config.order}
+        if ordered:
+            await self._put_order(topic, ordered, deadline)
         shown = {name: config.read_queue_nums for name, config in changes.items()}
         await self._await_route(topic, shown, views, deadline)
 

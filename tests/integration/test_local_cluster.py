@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import inspect
 import os
@@ -288,6 +289,11 @@ def test_a_topic_on_one_broker_with_its_own_numbers(admin: Admin) -> None:
 def test_order_configuration_comes_and_goes_with_its_topic(admin: Admin) -> None:
     admin.create_topic("steps", 2, order=True)
     assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") == "broker-a:2;broker-b:2"
+    one = admin.topic_configs("steps", broker="broker-b")
+    admin.update_topic({name: dataclasses.replace(config, write_queue_nums=1) for name, config in one.items()})
+    assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") == "broker-a:2;broker-b:1", "the other broker's stays"
+    admin.create_topic("steps", 3, order=True, broker="broker-a")
+    assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") == "broker-a:3;broker-b:1"
     admin.delete_topic("steps")
     assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") is None
 
