@@ -12,7 +12,8 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.errors import BrokerError
+from rocketcore.errors import BrokerError, DecodeError
+from rocketcore.protocol import fastjson
 
 if TYPE_CHECKING:
     from rocketcore.protocol.command import RemotingCommand
@@ -53,6 +54,11 @@ _SUBJECTS: Final = ("topic", "group", "groupName", "consumerGroup", "srcGroup", 
                     "key", "clientId", "msgId")  # fmt: skip
 """Fields that say what a request is about; values of settings are in the server's own lines."""
 
+_NAMES: Final = ("topic", "topicName", "groupName", "consumerGroup")
+_LISTS: Final = ("topicConfigList", "groupConfigList")
+_NAMED_MOST: Final = 8
+"""Of a list of changes, so many are named."""
+
 
 def audited(rows: Iterable[Route]) -> Iterator[Route]:
     """Return the rows of a server, those of administrative changes with a line for each request."""
@@ -90,7 +96,7 @@ async def _finish(name: str, channel: Any, request: RemotingCommand, answer: Awa
 
 def _tell(name: str, channel: Any, request: RemotingCommand, outcome: RemotingCommand | Exception | None) -> None:
     fields = request.ext_fields or {}
-    about = " ".join(f"{key}={fields[key]}" for key in _SUBJECTS if fields.get(key))
+    about = " ".join(f"{key}={fields[key]}" for key in _SUBJECTS if fields.get(key)) or _named(request.body)
     if isinstance(outcome, Exception) and not isinstance(outcome, BrokerError):
         result = type(outcome).__name__
     else:
@@ -98,3 +104,19 @@ def _tell(name: str, channel: Any, request: RemotingCommand, outcome: RemotingCo
         result = "SUCCESS" if code == ResponseCode.SUCCESS else str(code)
     logger.info("request=%s by=%s account=%s about=%s result=%s", name, channel.remote_address,
                 fields.get("AccessKey", "-"), about or "-", result)  # fmt: skip
+
+
+def _named(body: bytes | memoryview) -> str:
+    """Return what a change is about whose fields do not say it: the names in its body, or in a list of it."""
+    try:
+        value = fastjson.loads(body) if body[:1] == b"{" else None
+    except DecodeError:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    rows = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), [value])
+    named = [
+        f"{name}={row[name]}"
+        for row in rows[:_NAMED_MOST] if isinstance(row, dict) for name in _NAMES if row.get(name)
+    ]  # fmt: skip
+    return " ".join(named) + (f" and {len(rows) - _NAMED_MOST} more" if len(rows) > _NAMED_MOST else "")

@@ -46,7 +46,7 @@ def test_changes_have_a_line_and_nothing_else_has(caplog: pytest.LogCaptureFixtu
         admin.delete_topic("Audited")
     assert lines(caplog) == [
         ("UPDATE_AND_CREATE_TOPIC", "topic=Audited", "SUCCESS"),
-        ("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", "-", "SUCCESS"),
+        ("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP", "groupName=auditors", "SUCCESS"),
         ("UPDATE_BROKER_CONFIG", "-", "SUCCESS"),
         ("UPDATE_BROKER_CONFIG", "-", "16"),
         ("INVOKE_BROKER_TO_RESET_OFFSET", "topic=Audited group=auditors", "SUCCESS"),
@@ -91,3 +91,29 @@ def test_rows_of_other_requests_stay_as_they_are() -> None:
     row = Route(RequestCode.SEND_MESSAGE_V2, lambda channel, request: None)
     assert RequestCode.SEND_MESSAGE_V2 not in AUDITED
     assert list(audited([row])) == [row]
+
+
+@pytest.mark.parametrize(
+    ("body", "about"),
+    [
+        (b'{"groupConfigList":[{"groupName":"a"},{"groupName":"b"}]}', "groupName=a groupName=b"),
+        (
+            b'{"topicConfigList":[%s]}' % b",".join(b'{"topicName":"t%d"}' % number for number in range(10)),
+            "topicName=t0 topicName=t1 topicName=t2 topicName=t3 topicName=t4 topicName=t5 topicName=t6 topicName=t7"
+            " and 2 more",
+        ),
+        (b'{"topic":"t","consumerGroup":"g","mode":"POP"}', "topic=t consumerGroup=g"),
+        (b'{"topicConfigList":[1, null]}', "-"),
+        (b'{"groupName":', "-"),
+        (b"[1]", "-"),
+        (b"traceOn=false", "-"),
+        (b"", "-"),
+    ],
+)
+def test_a_change_without_fields_is_named_by_its_body(
+    body: bytes, about: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rocketcore.audit")
+    [row] = audited([Route(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, lambda channel, request: None)])
+    row.serve(Caller(), RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body))
+    assert lines(caplog) == [("UPDATE_AND_CREATE_TOPIC_LIST", about, "SUCCESS")]
