@@ -8,7 +8,7 @@ RocketMQ 5.5.0: ``ClientConfig``, ``DefaultMQProducer``, ``DefaultMQPushConsumer
 
 from __future__ import annotations
 
-import ssl  # noqa: F401 - TlsOption names it, for who asks for the types of the settings
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -27,8 +27,7 @@ from rocketcore.protocol.allocate import AllocateStrategy, find_strategy
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import Signer
 from rocketcore.transport.hooks import RpcHook
-from rocketcore.transport.tls.settings import TlsConfig as TlsConfig  # as ssl
-from rocketcore.transport.tls.settings import TlsOption
+from rocketcore.transport.tls.settings import TlsConfig, TlsOption
 
 __all__ = [
     "RECORD_BATCH_BYTES",
@@ -55,7 +54,8 @@ is soon full."""
 MAX_INVISIBLE_SECONDS: Final = 12 * 60 * 60
 """Longest time for which a message may be invisible; Apache's proxy takes no more."""
 
-_COMPRESSIONS: Final = ("zlib", "lz4", "zstd")
+_COMPRESSIONS: Final = {"zlib": (0, 9), "lz4": (0, 16), "zstd": (1, 22)}
+"""By what compresses, the levels that it takes."""
 
 
 _KINDS: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
@@ -75,6 +75,8 @@ def _check_kinds(config: ClientConfig) -> None:
             raise ConfigError(f"{each.name} is {name}, got {type(value).__name__}")
     if not isinstance(config.broker_address_map, Mapping):
         raise ConfigError(f"broker_address_map is a mapping, got {type(config.broker_address_map).__name__}")
+    if not isinstance(config.tls, (bool, TlsConfig, ssl.SSLContext)):
+        raise ConfigError(f"tls is True, False, a TlsConfig or an SSLContext, got {type(config.tls).__name__}")
 
 
 def _check_above_zero(config: ClientConfig, *names: str) -> None:
@@ -231,6 +233,11 @@ class ProducerConfig(ClientConfig):
             raise ConfigError(f"retries is at least 0, got {self.retries}")
         if self.compression not in _COMPRESSIONS:
             raise ConfigError(f"compression is one of {', '.join(_COMPRESSIONS)}, got {self.compression!r}")
+        least, most = _COMPRESSIONS[self.compression]
+        if not least <= self.compression_level <= most:
+            raise ConfigError(
+                f"compression_level of {self.compression} is {least} to {most}, got {self.compression_level}"
+            )
         if not 0 < self.batch_bytes <= min(self.max_message_bytes, self.buffer_bytes):
             raise ConfigError("batch_bytes is above 0, at most max_message_bytes and at most buffer_bytes")
 
