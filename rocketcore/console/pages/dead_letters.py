@@ -12,7 +12,7 @@ from rocketcore.admin.shapes import dead_letter_row
 from rocketcore.codes import DLQ_TOPIC_PREFIX
 from rocketcore.console.console import Page, Visit, json_bytes, page_of
 from rocketcore.console.safety import BadRequest
-from rocketcore.errors import OffsetsMoved, TopicNotExist
+from rocketcore.errors import PlanOutdated, TopicNotExist
 from rocketcore.message import ReceivedMessage
 from rocketcore.message_queue import MessageQueue
 
@@ -190,6 +190,6 @@ async def purge(visit: Visit) -> Response:
     visit.tell(name, before=plan["seen"])
     visit.check_typed(name)
     if _seen(await visit.admin.dead_letter_queues(name)) != plan["seen"]:
-        raise OffsetsMoved(f"group {name!r} has other dead letters than when the plan was shown: nothing was deleted")
+        raise PlanOutdated(f"group {name!r} has other dead letters than when the plan was shown: nothing was deleted")
     await visit.admin.delete_topic(DLQ_TOPIC_PREFIX + name)
     return visit.done("purged", "/dead-letters")

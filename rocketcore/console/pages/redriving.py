@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from rocketcore.admin.dead_letters import DeadLetterQueue
 from rocketcore.console.console import Page, Visit
-from rocketcore.errors import OffsetsMoved
+from rocketcore.errors import PlanOutdated
 from rocketcore.message_queue import MessageQueue
 
 __all__ = ["plan", "start", "stop"]
@@ -64,7 +64,7 @@ async def start(visit: Visit) -> Response:
     visit.check_typed(name)
     marks = {each.queue: each.redriven for each in await visit.admin.dead_letter_queues(name)}
     if any(marks.get(each.queue) != each.redriven for each in queues):
-        raise OffsetsMoved(f"dead letters of group {name!r} were redriven or deleted since the plan was shown: "
+        raise PlanOutdated(f"dead letters of group {name!r} were redriven or deleted since the plan was shown: "
                            "nothing was redriven")  # fmt: skip
     visit.cluster.redrives.start(name, queues, rate)
     return visit.done("redrive-started", "/dead-letters/group", name=name)

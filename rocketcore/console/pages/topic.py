@@ -18,7 +18,7 @@ from rocketcore.console.pages.topics import PERMISSIONS
 from rocketcore.console.safety import BadRequest, Forbidden
 from rocketcore.console.samples import by_python, by_shell
 from rocketcore.console.spans import time_bar
-from rocketcore.errors import OffsetsMoved
+from rocketcore.errors import PlanOutdated
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.stats import TopicOffset
 from rocketcore.protocol.bodies.topic import TopicConfig
@@ -213,7 +213,7 @@ async def update(visit: Visit) -> Response:
     name = plan["topic"]
     before = await visit.admin.topic_configs(name)
     if config_rows(name, before) != plan["seen"]:
-        raise OffsetsMoved(f"topic {name!r} has changed since this form was shown: nothing was changed")
+        raise PlanOutdated(f"topic {name!r} has changed since this form was shown: nothing was changed")
     reads = visit.sent_number("read_queues", None, 1, 65535)
     writes = visit.sent_number("write_queues", None, 1, 65535)
     perm = visit.sent("perm")
@@ -269,7 +269,7 @@ async def delete(visit: Visit) -> Response:
     visit.tell(name)
     visit.check_typed(name)
     if config_rows(name, await visit.admin.topic_configs(name)) != plan["seen"]:
-        raise OffsetsMoved(f"topic {name!r} has changed since the plan was shown: nothing was deleted")
+        raise PlanOutdated(f"topic {name!r} has changed since the plan was shown: nothing was deleted")
     await visit.admin.delete_topic(name)
     return visit.done("topic-deleted", "/topics")
 
