@@ -58,6 +58,8 @@ NO_POLLING = PollingInfoResponseHeader(polling_num=0)
 """What refusals carry."""
 REVIVE_QUEUE = 0
 """All that is popped is noted in one queue."""
+_AT_ONCE = 64
+"""Queues that are looked at before others may have their turn."""
 
 
 class PopProcessor:
@@ -107,16 +109,17 @@ class PopProcessor:
         deadline: float,
     ) -> RemotingCommand | None:
         context = self._context
-        clock, store = context.clock, context.store
+        clock = context.clock
+        key = (header.topic, header.consumer_group)
         while True:
-            pop_time, seen = clock.time_millis(), store.durable_offset
-            taken = await self._take(channel, header, topic, wanted, pop_time)
-            if taken or store.durable_offset == seen:
-                break  # else a message may have come where it had looked, while it waited for the disk
+            pop_time = clock.time_millis()
+            with self.poll.look(key) as look:
+                taken = await self._take(channel, header, topic, wanted, pop_time)
+            if taken or not look.missed or clock.monotonic() >= deadline:
+                break
         code, remark = ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"
         if not taken and clock.monotonic() < deadline:
             again = partial(self._execute, channel, request, header, topic, wanted, deadline)
-            key = (header.topic, header.consumer_group)
             text = header.text_length
             if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted, text, deadline, again)):
                 return None
@@ -125,7 +128,7 @@ class PopProcessor:
             pop_time=pop_time,
             invisible_time=header.invisible_time,
             revive_qid=ORDERED_REVIVE_QUEUE if header.order else REVIVE_QUEUE,
-            rest_num=self._rest(header, topic),
+            rest_num=await self._rest(header, topic),
             start_offset_info=";".join(f"{each.marker} {each.queue_id} {each.start}" for each in taken),
             msg_offset_info=";".join(
                 f"{each.marker} {each.queue_id} {','.join(map(str, each.offsets))}" for each in taken
@@ -165,7 +168,7 @@ class PopProcessor:
             bodies.append(found.body)
             count, size = count - found.count, size + len(found.body)
         answer = PopMessageResponseHeader(
-            pop_time=0, invisible_time=0, revive_qid=0, rest_num=self._rest(header, topic)
+            pop_time=0, invisible_time=0, revive_qid=0, rest_num=await self._rest(header, topic)
         )
         code, remark = (0, "FOUND") if size else (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
         return RemotingCommand.response(request, code, remark, answer, b"".join(bodies))
@@ -192,10 +195,14 @@ class PopProcessor:
         wanted: Selection,
         deadline: float,
     ) -> RemotingCommand | None:
-        has_message, is_full = self._has_message(header, topic), False
+        key, is_full = (header.topic, header.consumer_group), False
+        while True:
+            with self.poll.look(key) as look:
+                has_message = await self._has_message(header, topic)
+            if has_message or not look.missed or self._context.clock.monotonic() >= deadline:
+                break
         if not has_message and self._context.clock.monotonic() < deadline:
             again = partial(self._notify, channel, request, header, topic, wanted, deadline)
-            key = (header.topic, header.consumer_group)
             text = header.text_length
             if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted, text, deadline, again)):
                 return None
@@ -203,11 +210,14 @@ class PopProcessor:
         answer = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)
         return RemotingCommand.response(request, header=answer)
 
-    def _has_message(self, header: NotificationRequestHeader, topic: TopicConfig) -> bool:
+    async def _has_message(self, header: NotificationRequestHeader, topic: TopicConfig) -> bool:
         if not header.order:
-            return self._rest(header, topic) > 0
-        queue_ids = self._queue_ids(header.queue_id, topic)
-        return any(self._ordered.has_message((header.topic, header.consumer_group, each)) for each in queue_ids)
+            return await self._rest(header, topic) > 0
+        for number, queue_id in enumerate(self._queue_ids(header.queue_id, topic)):
+            await self._step(number)
+            if self._ordered.has_message((header.topic, header.consumer_group, queue_id)):
+                return True
+        return False
 
     def polling_info(
         self, channel: Channel, request: RemotingCommand, header: PollingInfoRequestHeader
@@ -234,7 +244,8 @@ class PopProcessor:
         taken: list[Taken] = []
         count, size = header.max_msg_nums, 0
         take = partial(self._ordered.take, attempt_id=header.attempt_id or "") if header.order else self._pop.take
-        for name, queue_id, selection in self._places(header, topic, wanted):
+        for number, (name, queue_id, selection) in enumerate(self._places(header, topic, wanted)):
+            await self._step(number)
             try:
                 found = await take(
                     channel,
@@ -275,10 +286,18 @@ class PopProcessor:
         first = self._context.rng.randrange(count) if count else 0
         return [*range(first, count), *range(first)]
 
-    def _rest(self, header: _Place, topic: TopicConfig) -> int:
+    async def _rest(self, header: _Place, topic: TopicConfig) -> int:
         group = header.consumer_group
-        own = sum(self._pop.rest(header.topic, group, each) for each in self._queue_ids(header.queue_id, topic))
-        return own + sum(self._pop.rest(name, group, 0) for name in self._pop.retry_topics(header.topic, group))
+        rest = sum(self._pop.rest(name, group, 0) for name in self._pop.retry_topics(header.topic, group))
+        for number, queue_id in enumerate(self._queue_ids(header.queue_id, topic)):
+            await self._step(number)
+            rest += self._pop.rest(header.topic, group, queue_id)
+        return rest
+
+    async def _step(self, number: int) -> None:
+        """Called before each queue that a request looks at: a topic may have thousands."""
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            await self._context.slices.step()
 
     def _body(self, taken: Taken, header: PopMessageRequestHeader, pop_time: int) -> bytes:
         """Return what is answered: what comes again has its first topic, and its handle as a property."""

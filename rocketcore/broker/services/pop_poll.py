@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
 
-__all__ = ["CAPACITY", "PER_GROUP", "PER_TOPIC", "HeldPop", "PopPoll"]
+__all__ = ["CAPACITY", "PER_GROUP", "PER_TOPIC", "HeldPop", "Look", "PopPoll"]
 
 CAPACITY = 100_000
 PER_TOPIC = 10_000
@@ -48,6 +49,15 @@ class HeldPop:
     again: Callable[[], Coroutine[Any, Any, RemotingCommand | None]]
 
 
+class Look:
+    """A request at work on what may come meanwhile; ``missed``: something came, perhaps to where it had looked."""
+
+    __slots__ = ("missed",)
+
+    def __init__(self) -> None:
+        self.missed = False
+
+
 class PopPoll(HeldRequests[HeldPop]):
     """Held by topic and group. What is woken looks again in a task of its own; the last time at its deadline."""
 
@@ -59,6 +69,8 @@ class PopPoll(HeldRequests[HeldPop]):
         """How many wait for a topic."""
         self._listening: dict[str, dict[tuple[str, str], None]] = {}
         """Stored topic → what waits for its messages."""
+        self._looks: dict[str, set[Look]] = {}
+        """Stored topic → who looks for its messages now, until one comes."""
 
     async def stop(self) -> None:
         self._stopped = True
@@ -75,6 +87,23 @@ class PopPoll(HeldRequests[HeldPop]):
         for topic in _topics(held.key):
             self._listening.setdefault(topic, {})[held.key] = None
         return True
+
+    @contextmanager
+    def look(self, key: tuple[str, str]) -> Iterator[Look]:
+        """Hear of what comes for a topic and group while a request looks at queue after queue."""
+        look = Look()
+        topics = _topics(key)
+        for topic in topics:
+            self._looks.setdefault(topic, set()).add(look)
+        try:
+            yield look
+        finally:
+            for topic in topics:
+                looks = self._looks.get(topic)
+                if looks is not None:
+                    looks.discard(look)
+                    if not looks:
+                        del self._looks[topic]
 
     def _look_again(self, held: HeldPop) -> None:
         if not held.channel.closed:
@@ -102,6 +131,8 @@ class PopPoll(HeldRequests[HeldPop]):
 
         tags_code  None: whatever its tags are
         """
+        if self._looks:
+            self._miss(topic)
         listening = self._listening.get(topic)
         if listening is None:
             return
@@ -117,7 +148,12 @@ class PopPoll(HeldRequests[HeldPop]):
 
     def offset_reset(self, topic: str, group: str) -> None:
         """Wake all of a group that wait for a topic: there may be messages for each of them."""
+        self._miss(topic)
         self._wake(list(self._held.get((topic, group), ())))
+
+    def _miss(self, topic: str) -> None:
+        for look in self._looks.pop(topic, ()):
+            look.missed = True
 
     def _forget(self, held: HeldPop) -> None:
         super()._forget(held)
