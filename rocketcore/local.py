@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -83,6 +84,7 @@ class LocalCluster:
         self._host: _ThreadHost | _ProcessHost | None = None
         self._namesrv = ""
         self._addresses: list[str] = []
+        self._kept: dict[int, socket.socket] = {}
 
     @property
     def namesrv(self) -> str:
@@ -141,6 +143,8 @@ class LocalCluster:
         """Stop all servers, and delete a temporary folder; a second call does nothing."""
         host, self._host = self._host, None
         self._addresses = []
+        while self._kept:
+            self._kept.popitem()[1].close()
         try:
             if host is not None:
                 host.close()
@@ -152,12 +156,15 @@ class LocalCluster:
     def stop_broker(self, index: int = 0, *, kill: bool = False) -> None:
         """Stop one broker; ``kill`` ends its process without warning, which needs ``in_process=False``."""
         self._running_with(index).stop_broker(index, kill=kill)
+        self._kept[index] = _kept(self._addresses[index])
 
     def start_broker(self, index: int = 0) -> None:
         """Start a stopped broker again, at the same address and on the same store."""
         host = self._running_with(index)
         port = addresses.split(self._addresses[index])[1]
         host.start_broker(index, self._broker_properties(index, port))
+        if index in self._kept:
+            self._kept.pop(index).close()
 
     def check(self) -> None:
         """Raise RocketError where a server's process has ended that nobody stopped."""
@@ -216,6 +223,16 @@ def _broker_configs(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreC
 
     check_settings("broker", properties, [BrokerConfig, StoreConfig, *TLS_SETTINGS])
     return load_config(BrokerConfig, properties), load_config(StoreConfig, properties)
+
+
+def _kept(address: str) -> socket.socket:
+    """Return a socket that keeps the port of a broker that is down: else a connection of anybody may get it."""
+    host, port = addresses.split(address)
+    kept = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    with contextlib.suppress(OSError):
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind((host, port))
+    return kept
 
 
 def _broker_name(index: int) -> str:

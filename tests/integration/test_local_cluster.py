@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -161,6 +162,11 @@ def test_a_broker_stops_and_comes_back_at_its_address(cluster: LocalCluster, adm
     before = cluster.broker_addresses
     cluster.stop_broker(1)
     assert list(admin.cluster_info().broker_addr_table) == ["broker-a"]
+    host, _, port = before[1].rpartition(":")
+    with socket.socket() as another, pytest.raises(OSError, match="in use"):
+        another.bind((host, int(port)))  # nobody gets it meanwhile, and nobody is answered there
+    with socket.socket() as another:
+        assert another.connect_ex((host, int(port))) == errno.ECONNREFUSED
     cluster.start_broker(1)
     assert cluster.broker_addresses == before
     assert sorted(admin.cluster_info().broker_addr_table) == ["broker-a", "broker-b"]
