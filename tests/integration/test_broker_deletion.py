@@ -51,7 +51,11 @@ class Steps:
 def held_at(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     save, write_notes = JsonFile.save, QueueNotes.write
     with monkeypatch.context() as patch:
-        patch.setattr(JsonFile, "save", lambda file, text: steps.take(file.path.name, lambda: save(file, text)))
+        patch.setattr(
+            JsonFile,
+            "save",
+            lambda file, text, **how: steps.take(file.path.name, lambda: save(file, text, **how)),
+        )
         patch.setattr(
             QueueNotes,
             "write",

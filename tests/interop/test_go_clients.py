@@ -184,7 +184,8 @@ def answered(message: rmq.ReceivedMessage) -> bool:
 def test_it_asks_and_we_reply(go: Go, cluster: LocalCluster, topic: str) -> None:
     with (
         rmq.PushConsumer(cluster.namesrv, group=new_group(), start_from="first") as consumer,
-        go("request", topic=topic, group=new_group(), count=2) as client,
+        # Longer than to its second heartbeat: the first, a second after the start, may come before it knows a broker.
+        go("request", topic=topic, group=new_group(), count=2, wait="90s") as client,
     ):
         consumer.subscribe(topic)
         left = 2
