@@ -381,14 +381,8 @@ class ClusterAdmin(AdminBase):
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
         """Return a value of the name servers' key-value table; None where there is none."""
-        request = Request(
-            RequestCode.GET_KV_CONFIG,
-            f"value of {key!r} in {namespace!r}",
-            lambda answer: answer.header(GetKVConfigResponseHeader).value,
-            GetKVConfigRequestHeader(namespace=namespace, key=key),
-        )
         try:
-            return await self._ask(request)
+            return await self._ask(_value_of(namespace, key))
         except QueryNotFound:
             return None
 
@@ -412,7 +406,9 @@ class ClusterAdmin(AdminBase):
 
     async def _put_order(self, topic: str, write_queues: Mapping[str, int], deadline: Deadline) -> None:
         """Keep at every name server how many queues each broker has for an ordered topic; that of others stays."""
-        there = await self.get_kv(ORDER_TOPIC_NAMESPACE, topic) or ""
+        half = Deadline(deadline.remaining() / 2, self._clock)  # one that is silent leaves time for the change
+        values = await self._each(self._name_servers, _value_of(ORDER_TOPIC_NAMESPACE, topic), half)
+        there = next((value for value in values.values() if isinstance(value, str)), "")
         counts = dict(part.rpartition(":")[::2] for part in there.split(";") if ":" in part)
         counts |= {name: str(count) for name, count in write_queues.items()}
         value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
@@ -424,6 +420,15 @@ class ClusterAdmin(AdminBase):
 
     async def _listed(self, code: RequestCode) -> list[str]:
         return sorted((await self._ask(topic_list(code))).topic_list)
+
+
+def _value_of(namespace: str, key: str) -> Request[str | None]:
+    return Request(
+        RequestCode.GET_KV_CONFIG,
+        f"value of {key!r} in {namespace!r}",
+        lambda answer: answer.header(GetKVConfigResponseHeader).value,
+        GetKVConfigRequestHeader(namespace=namespace, key=key),
+    )
 
 
 def _change_of(code: RequestCode, properties: Mapping[str, str]) -> Request[None]:
