@@ -7,6 +7,8 @@ cdef class Decided:
     cdef object _group
     cdef object _topic
     cdef object _queue_id
+    cdef object _place
+    cdef dict _resets  # by place
     cdef object _commit
     cdef object _note_pull
     cdef object _gets

@@ -15,7 +15,7 @@ cdef class Decided:
 
     header         the pull that it was decided of
     wanted         what it selects; the caller's
-    offsets        ``commit`` and ``note_pull`` of ``ConsumerOffsets``
+    offsets        ``place``, ``resets``, ``commit`` and ``note_pull`` of ``ConsumerOffsets``
     stats          ``gets`` of ``BrokerStats``
     commits        whether such pulls bring an offset to commit
     subscriptions  of the group as it is connected, by topic: that of this topic is what it was decided with. None: such
@@ -23,6 +23,8 @@ cdef class Decided:
     """
 
     def __init__(self, header, wanted, offsets, stats, bint commits, dict subscriptions):
+        self._place = offsets.place(header.consumer_group, header.topic)
+        self._resets = offsets.resets
         self.header = header
         self.wanted = wanted
         self._group = header.consumer_group
@@ -38,7 +40,10 @@ cdef class Decided:
         self._counts = []
 
     cpdef bint holds(self) except -1:
-        """Return whether the subscription that such pulls go by is the one that it was decided with."""
+        """Return whether the subscription that such pulls go by is the one that it was decided with, and no offset of
+        the group in the topic was reset: that is told to its next pull."""
+        if self._resets and self._place in self._resets:
+            return False
         return self._subscriptions is None or self._subscriptions.get(self._topic) is self._subscription
 
     cpdef note(self, int64_t commit_offset, int64_t next_offset, Py_ssize_t messages, Py_ssize_t size):

@@ -10,7 +10,6 @@ class PullAnswers(Responder):
         self,
         codes: tuple[int, int],
         known: dict[bytes, Decided],
-        resets: dict[str, Any],
         waiting: dict[Hashable, Any],
         windows: dict[bytes, tuple[Decided, Window]],
         locate: Callable[[Any, int], Window | None],

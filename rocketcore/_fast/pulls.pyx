@@ -39,7 +39,6 @@ cdef class PullAnswers(Responder):
 
     codes     the two request codes of pulls
     known     Decided, by what ``set_apart`` returns
-    resets    offsets that were reset: while there are any, every pull is left alone
     waiting   by peer, reads that its next one has to wait for
     windows   what ``locate`` returned, and for which of ``known``; its owner clears it when that may hold no more
     locate    (Decided, queue offset) → a Window for such pulls from there on, or None
@@ -51,7 +50,6 @@ cdef class PullAnswers(Responder):
     """
 
     cdef dict _known
-    cdef dict _resets
     cdef dict _waiting
     cdef dict _windows
     cdef object _locate
@@ -72,12 +70,11 @@ cdef class PullAnswers(Responder):
         self._found = NULL
 
     def __init__(
-        self, tuple codes not None, dict known not None, dict resets not None, dict waiting not None,
+        self, tuple codes not None, dict known not None, dict waiting not None,
         dict windows not None, locate, Py_ssize_t most, int version, Py_ssize_t limit=16_777_216,
     ):
         self._first_code, self._second_code = codes
         self._known = known
-        self._resets = resets
         self._waiting = waiting
         self._windows = windows
         self._locate = locate
@@ -109,7 +106,7 @@ cdef class PullAnswers(Responder):
         read_loop(data, length, self._limit, self._rows, self._heads, RUN_MOST, &count, &position, &code)
         if (code != self._first_code and code != self._second_code) or position != length:
             return 0
-        if self._resets or (self._waiting and peer in self._waiting):
+        if self._waiting and peer in self._waiting:
             return 0
         self._headers.clear()
         self._used = 0

@@ -436,7 +436,6 @@ class Broker:
     def _group_changed(self, group: ConsumerGroup) -> None:
         if not group.clients:
             self._context.filters.unregister(group.name)
-            self._pull.settings_changed()  # another group of this name has subscriptions of its own
         self._context.notify_group(group)
 
     def _channel_closed(self, channel: Channel) -> None:

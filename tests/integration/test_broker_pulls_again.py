@@ -211,6 +211,37 @@ def test_what_was_decided_holds_no_longer_than_what_it_rests_on(
     play(tmp_path, scenario)
 
 
+def test_what_changed_is_decided_anew_once(tmp_path: Path, looked_at: list[RemotingCommand]) -> None:
+    """By a newer subscription of the group, say: the next pulls that ask so go by it, and are not looked at again."""
+
+    async def scenario(client: BrokerClient) -> None:
+        for _ in range(4):
+            await client.send("T", queue_id=1, properties={"TAGS": "a"})
+        asked: dict[str, Any] = {"group": "members", "tags": None, "sub_version": 1}
+        for version, expression in ((1, "a"), (2, "a || b")):
+            await client.heartbeat("T", group="members", expression=expression, sub_version=version)
+            for _ in range(3):
+                assert (await client.pull("T", 1, 0, **asked)).code == 0
+        assert not looked_at
+        assert len(client.broker._pull._decided) == 1
+
+    play(tmp_path, scenario)
+
+
+def test_a_reset_of_another_group_changes_nothing(tmp_path: Path, in_runs: list[int]) -> None:
+    """It may wait for ever: for a group that never pulls again."""
+
+    async def scenario(client: BrokerClient) -> None:
+        await client.send("T", queue_id=1)
+        assert (await client.pull("T", 1, 0)).code == 0
+        client.broker._context.offsets.reset("others", "T", 1, 0)
+        seen = len(in_runs)
+        assert (await client.pull("T", 1, 0)).code == 0
+        assert len(in_runs) == seen
+
+    play(tmp_path, scenario)
+
+
 def test_questions_without_end_are_not_all_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull, "_DECIDED_MAX", 8)
 

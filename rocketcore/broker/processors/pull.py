@@ -121,14 +121,13 @@ class PullProcessor:
 
     def pull_chunk(self, channel: Channel, chunk: Chunk, first: int, last: int) -> list[bytes] | None:
         """Answer a run of pulls as far as they are known and find messages; the others by ``pull``."""
-        context = self._context
         pieces: list[bytes] = []
         for index in range(first, last):
             asked = set_apart(chunk.data, chunk.rows, chunk.heads, index, b"queueOffset", b"commitOffset")
             decided = None
-            if asked is not None and not context.offsets.resets:
+            if asked is not None:
                 decided = self._decided.get(asked[0])
-                if decided is None:
+                if decided is None or not decided.holds():
                     decided = self._decide(channel, chunk.command(index), asked[0])
             answer = None
             if decided is not None and asked is not None and decided.holds():
@@ -146,6 +145,7 @@ class PullProcessor:
         """Remember what is decided of a pull, where it holds for others; None where ``pull`` has to say why not."""
         if len(question) > _QUESTION_MAX:
             return None
+        context = self._context
         try:
             header = request.header(PullMessageRequestHeader)
             group = self._check(channel, request, header)
@@ -154,20 +154,18 @@ class PullProcessor:
             return None
         subscriptions = None
         if not header.sys_flag & _HAS_SUBSCRIPTION:
-            connected = self._context.consumers.find(header.consumer_group)
+            connected = context.consumers.find(header.consumer_group)
             if connected is None or not group.consume_broadcast_enable:
                 return None
             subscriptions = connected.subscriptions
         if wanted.properties is not None or header.rc_pull:
             return None
-        if self._context.config.filter_support_retry and header.topic.startswith(RETRY_TOPIC_PREFIX):
+        if context.config.filter_support_retry and header.topic.startswith(RETRY_TOPIC_PREFIX):
             return None  # what it selects may follow from other topics' subscriptions
         if len(self._decided) >= _DECIDED_MAX:
             self._decided.clear()
-        commits = bool(header.sys_flag & _COMMIT_OFFSET)
-        context = self._context
         decided = self._decided[question] = Decided(
-            header, wanted, context.offsets, context.stats, commits, subscriptions
+            header, wanted, context.offsets, context.stats, bool(header.sys_flag & _COMMIT_OFFSET), subscriptions
         )
         return decided
 
@@ -207,8 +205,8 @@ class PullProcessor:
         codes = int(RequestCode.PULL_MESSAGE), _LITE_PULL
         store = self._context.store
         return PullAnswers(
-            codes, self._decided, self._context.offsets.resets, store.reads.waiting, store.windows, self._locate,
-            MAX_RECORDS, int(CURRENT_VERSION), max_frame_bytes,
+            codes, self._decided, store.reads.waiting, store.windows, self._locate, MAX_RECORDS, int(CURRENT_VERSION),
+            max_frame_bytes,
         )  # fmt: skip
 
     def _locate(self, decided: Decided, queue_offset: int) -> Window | None:

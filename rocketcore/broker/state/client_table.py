@@ -222,6 +222,7 @@ class ConsumerTable(_GroupTable[ConsumerGroup]):
         super()._remove(group, channels)
         if not group.clients:
             self._text -= group.text
+            group.subscriptions.clear()  # a group of this name that comes has its own: nobody goes by these any more
 
 
 class ProducerTable(_GroupTable[ClientGroup]):

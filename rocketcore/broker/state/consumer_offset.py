@@ -52,7 +52,7 @@ class ConsumerOffsets:
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Set an offset; False, and nothing set, where there is no room, and while a reset waits for the next pull."""
-        key = topic + _SEPARATOR + group
+        key = self.place(group, topic)
         if self._resets and queue_id in self._resets.get(key, ()):
             return False
         queues = self._offsets.get(key)
@@ -70,7 +70,7 @@ class ConsumerOffsets:
 
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the committed offset, that of a reset while it waits for a pull; None where there is neither."""
-        key = topic + _SEPARATOR + group
+        key = self.place(group, topic)
         if self._resets and (target := self._resets.get(key, {}).get(queue_id)) is not None:
             return target  # offsets may have been copied from another group since
         queues = self._offsets.get(key)
@@ -85,7 +85,7 @@ class ConsumerOffsets:
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return a copy of the group's offsets in a topic."""
-        return dict(self._offsets.get(topic + _SEPARATOR + group, ()))
+        return dict(self._offsets.get(self.place(group, topic), ()))
 
     def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> dict[int, int]:
         """Remember how far a group was handed messages.
@@ -93,7 +93,7 @@ class ConsumerOffsets:
         returns  where: what is set there by a queue id that is in it is remembered too. Empty where there is no room;
                  it is emptied when the group or topic goes
         """
-        key = topic + _SEPARATOR + group
+        key = self.place(group, topic)
         queues = self._pulled.get(key)
         if queues is None or queue_id not in queues:
             if self._pulled_count >= CAPACITY:
@@ -105,7 +105,7 @@ class ConsumerOffsets:
 
     def pull_offset(self, group: str, topic: str, queue_id: int) -> int:
         """How far the group was handed messages, at least its committed offset, at least 0."""
-        pulled = self._pulled.get(topic + _SEPARATOR + group, {}).get(queue_id, 0)
+        pulled = self._pulled.get(self.place(group, topic), {}).get(queue_id, 0)
         return max(pulled, self.find(group, topic, queue_id) or 0, 0)
 
     def progress(self, group: str, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
@@ -113,7 +113,7 @@ class ConsumerOffsets:
 
         They change with the group, so they are read at once, or looked at only.
         """
-        key = topic + _SEPARATOR + group
+        key = self.place(group, topic)
         return self._offsets.get(key, _NONE), self._pulled.get(key, _NONE)
 
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
@@ -122,7 +122,7 @@ class ConsumerOffsets:
         raises  BrokerSystemError where there is no room for one more
         """
         self.check_room(group, topic, queue_id)
-        key = topic + _SEPARATOR + group
+        key = self.place(group, topic)
         queues = self._offsets.setdefault(key, {})
         self._count += queue_id not in queues
         queues[queue_id] = queue_offset
@@ -132,14 +132,19 @@ class ConsumerOffsets:
 
     @property
     def resets(self) -> dict[str, dict[int, int]]:
-        """The resets that wait for the next pull of their queue, to be looked at only; always the same dict."""
+        """The resets that wait for the next pull of their queue, by place; to be looked at, and always the same dict."""
         return self._resets
+
+    @staticmethod
+    def place(group: str, topic: str) -> str:
+        """Return what a group in a topic is called in the tables, and in the file."""
+        return topic + _SEPARATOR + group
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return and forget the pending reset of a queue, if there is one."""
         if not self._resets:
             return None
-        key = topic + _SEPARATOR + group
+        key = self.place(group, topic)
         queues = self._resets.get(key)
         if queues is None:
             return None
@@ -172,9 +177,9 @@ class ConsumerOffsets:
         if found := self.queues(source, topic):
             for queue_id in found:
                 self.check_room(destination, topic, queue_id)
-            before = self._offsets.get(topic + _SEPARATOR + destination, ())
+            before = self._offsets.get(self.place(destination, topic), ())
             self._count += len(found) - len(before)
-            self._offsets[topic + _SEPARATOR + destination] = found
+            self._offsets[self.place(destination, topic)] = found
             self._dirty = True
 
     def encode(self) -> bytes:

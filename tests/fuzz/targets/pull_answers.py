@@ -54,7 +54,7 @@ def locate(decided: Decided, offset: int) -> Window | None:
 
 
 WINDOWS: dict[bytes, tuple[Decided, Window]] = {}
-KERNEL = PullAnswers((PULL, LITE_PULL), KNOWN, {}, {}, WINDOWS, locate, 3, VERSION, LIMIT)
+KERNEL = PullAnswers((PULL, LITE_PULL), KNOWN, {}, WINDOWS, locate, 3, VERSION, LIMIT)
 
 
 def frame(code: int = PULL, kind: int = 0, body: bytes = b"", **fields: str) -> bytes:

@@ -70,11 +70,10 @@ class Pulls:
         self.told: list[tuple[int, int, int, int]] = []
         self.decided = Told(self.told.append)
         self.known: dict[bytes, Decided] = {question(request(**frame)): self.decided}
-        self.resets: dict[str, Any] = {}
         self.waiting: dict[Hashable, Any] = {}
         self.windows: dict[bytes, tuple[Decided, Window]] = {}
         self.kernel = PullAnswers(
-            (11, 361), self.known, self.resets, self.waiting, self.windows, self.locate, 64, VERSION, limit=1 << 20
+            (11, 361), self.known, self.waiting, self.windows, self.locate, 64, VERSION, limit=1 << 20
         )
 
     def locate(self, decided: Any, offset: int) -> Window | None:
@@ -177,7 +176,7 @@ def test_what_may_not_be_answered_at_once_is_left_alone(reason: str) -> None:
     if reason == "nothing is found":
         pulls.found = False
     elif reason == "a reset":
-        pulls.resets["U@h"] = {3: 7}
+        pulls.decided.resets["T@g"] = {3: 7}
     elif reason == "a read before it":
         pulls.waiting["peer"] = ["another pull"]
     else:
@@ -186,10 +185,11 @@ def test_what_may_not_be_answered_at_once_is_left_alone(reason: str) -> None:
     assert not pulls.told
 
 
-def test_what_waits_of_others_and_other_subscriptions_do_not_matter() -> None:
+def test_reads_resets_and_subscriptions_of_others_do_not_matter() -> None:
     pulls = Pulls(*log_of([5, 6]))
     pulls.waiting["another peer"] = ["its pull"]
     pulls.decided.subscriptions["U"] = object()
+    pulls.decided.resets["U@g"] = pulls.decided.resets["T@h"] = {2: 7}
     assert pulls.answer(request()) is not None
 
 
@@ -311,8 +311,8 @@ def test_wrong_windows_are_refused(change: dict[str, Any]) -> None:
 
 def test_its_room_is_made_once() -> None:
     asked: list[Any] = []
-    made = PullAnswers((11, 361), {}, {}, {}, {}, asked.append, 64, VERSION)
+    made = PullAnswers((11, 361), {}, {}, {}, asked.append, 64, VERSION)
     with pytest.raises(RuntimeError, match="once"):
-        PullAnswers.__init__(made, (11, 361), {}, {}, {}, {}, asked.append, 128, VERSION)
+        PullAnswers.__init__(made, (11, 361), {}, {}, {}, asked.append, 128, VERSION)
     with pytest.raises(ValueError, match="0 messages"):
-        PullAnswers((11, 361), {}, {}, {}, {}, asked.append, 0, VERSION)
+        PullAnswers((11, 361), {}, {}, {}, asked.append, 0, VERSION)
