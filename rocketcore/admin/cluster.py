@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -404,19 +404,35 @@ class ClusterAdmin(AdminBase):
         """Delete a value at every name server; one that is not there is no error. Raises PartlyDone where some fail."""
         await self._everywhere(delete_kv(namespace, key))
 
-    async def _put_order(self, topic: str, write_queues: Mapping[str, int], deadline: Deadline) -> None:
-        """Keep at every name server how many queues each broker has for an ordered topic; that of others stays."""
-        half = Deadline(deadline.remaining() / 2, self._clock)  # one that is silent leaves time for the change
-        values = await self._each(self._name_servers, _value_of(ORDER_TOPIC_NAMESPACE, topic), half)
-        there = next((value for value in values.values() if isinstance(value, str)), "")
-        counts = dict(part.rpartition(":")[::2] for part in there.split(";") if ":" in part)
-        counts |= {name: str(count) for name, count in write_queues.items()}
-        value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
-        await self._everywhere(
-            put_kv(ORDER_TOPIC_NAMESPACE, topic, value),
-            f"order configuration of topic {topic!r}",
-            deadline=deadline,
-        )
+    async def _put_order(
+        self,
+        topic: str,
+        write_queues: Mapping[str, int | None],
+        name_servers: Iterable[str],
+        deadline: Deadline,
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Keep at every name server how many queues each broker has for an ordered topic; None: it has no order there.
+
+        name_servers  those that answer; what they have of other brokers stays
+        whole         these are all brokers: nothing of others stays
+        """
+        half = Deadline(deadline.remaining() / 2, self._clock)  # one that is silent by now leaves time for the change
+        answers = await self._each(name_servers, _value_of(ORDER_TOPIC_NAMESPACE, topic), half)
+        there = [value for value in answers.values() if isinstance(value, str)]
+        counts: dict[str, object] = {}
+        for value in () if whole else there:
+            counts = dict(part.rpartition(":")[::2] for part in value.split(";") if ":" in part) | counts
+        counts |= write_queues
+        value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()) if count is not None)
+        if value:
+            change = put_kv(ORDER_TOPIC_NAMESPACE, topic, value)
+        elif there:
+            change = delete_kv(ORDER_TOPIC_NAMESPACE, topic)
+        else:
+            return
+        await self._everywhere(change, f"order configuration of topic {topic!r}", deadline=deadline)
 
     async def _listed(self, code: RequestCode) -> list[str]:
         return sorted((await self._ask(topic_list(code))).topic_list)

@@ -134,7 +134,8 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
         )
         await self._everywhere(create_topic(config), addresses=masters.values(), deadline=deadline)
         if order:
-            await self._put_order(topic, dict.fromkeys(masters, write), deadline)
+            whole = cluster is None and broker is None
+            await self._put_order(topic, dict.fromkeys(masters, write), views, deadline, whole=whole)
         await self._await_route(topic, dict.fromkeys(masters, read), views, deadline)
         return CreatedTopic(topic, read, write, tuple(masters))
 
@@ -163,7 +164,7 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
         """Give a topic these settings at these masters, by broker; return when the name servers show them.
 
         ``attributes`` hold those to change, the others stay. The order configuration of an ordered topic follows the
-        write queues.
+        write queues, and goes with the order.
 
         raises  RouteNotFound for a broker without a master, BrokerError where all refuse, PartlyDone where some do
         """
@@ -184,9 +185,8 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
             config_of,
             deadline,
         )
-        ordered = {name: config.write_queue_nums for name, config in changes.items() if config.order}
-        if ordered:
-            await self._put_order(topic, ordered, deadline)
+        queues = {name: config.write_queue_nums if config.order else None for name, config in changes.items()}
+        await self._put_order(topic, queues, views, deadline, whole=changes.keys() == masters.keys())
         shown = {name: config.read_queue_nums for name, config in changes.items()}
         await self._await_route(topic, shown, views, deadline)
 

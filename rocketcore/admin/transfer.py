@@ -8,7 +8,7 @@ RocketMQ 5.5.0: ``ExportMetadataCommand``, ``UpdateTopicListSubCommand``, ``Upda
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -103,7 +103,7 @@ class MetadataAdmin(GroupAdmin):
         _check_still(plan, there)
         changes = plan.changes
         # Before the topics: where one of them fails the next import still has to do with it, and sets this again.
-        await self._put_orders(changes, there, deadline)
+        await self._put_orders(changes, there, views, deadline)
         _raise_for(plan, changes, await self._failures_of(changes, every, deadline))
         created = {row.name for row in changes if row.kind == "topic" and row.action == "create"}
         await self._await_listed(plan.cluster, created, views, deadline)
@@ -174,7 +174,13 @@ class MetadataAdmin(GroupAdmin):
             outcomes += await self._at_once([call(each) for each in requests[first : first + _AT_ONCE]])
         return outcomes
 
-    async def _put_orders(self, changes: Sequence[MetadataChange], there: ClusterMetadata, deadline: Deadline) -> None:
+    async def _put_orders(
+        self,
+        changes: Sequence[MetadataChange],
+        there: ClusterMetadata,
+        name_servers: Collection[str],
+        deadline: Deadline,
+    ) -> None:
         """Keep how many queues each broker has for the ordered topics among those that change."""
         from rocketcore.protocol.bodies.topic import TopicConfig
 
@@ -183,11 +189,11 @@ class MetadataAdmin(GroupAdmin):
             if isinstance(row.after, TopicConfig):
                 topics.setdefault(row.name, {**there.topics.get(row.name, {})})[row.broker] = row.after
         queues = {
-            topic: {broker: config.write_queue_nums for broker, config in configs.items() if config.order}
+            topic: {broker: config.write_queue_nums if config.order else None for broker, config in configs.items()}
             for topic, configs in topics.items()
             if any(config.order for config in configs.values())
         }
-        calls = [partial(self._put_order, topic, counts, deadline) for topic, counts in queues.items()]
+        calls = [partial(self._put_order, topic, counts, name_servers, deadline) for topic, counts in queues.items()]
         for first in range(0, len(calls), _AT_ONCE):
             for outcome in await self._at_once(calls[first : first + _AT_ONCE]):
                 if isinstance(outcome, RocketError):

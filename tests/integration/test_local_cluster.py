@@ -300,6 +300,13 @@ def test_order_configuration_comes_and_goes_with_its_topic(admin: Admin) -> None
     assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") == "broker-a:2;broker-b:1", "the other broker's stays"
     admin.create_topic("steps", 3, order=True, broker="broker-a")
     assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") == "broker-a:3;broker-b:1"
+    admin.put_kv("ORDER_TOPIC_CONFIG", "steps", "broker-a:3;broker-b:1;broker-gone:2")
+    admin.create_topic("steps", 2, order=True)
+    assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") == "broker-a:2;broker-b:2", "all brokers were named"
+    both = admin.topic_configs("steps")
+    admin.update_topic({name: dataclasses.replace(config, order=False) for name, config in both.items()})
+    assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") is None, "or brokers would take the order from it again"
+    admin.create_topic("steps", 2, order=True)
     admin.delete_topic("steps")
     assert admin.get_kv("ORDER_TOPIC_CONFIG", "steps") is None
 

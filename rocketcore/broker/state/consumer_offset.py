@@ -132,7 +132,7 @@ class ConsumerOffsets:
 
     @property
     def resets(self) -> dict[str, dict[int, int]]:
-        """The resets that wait for the next pull of their queue, by place; to be looked at, and always the same dict."""
+        """The resets that wait for the next pull of their queue, by place; to be looked at, always the same dict."""
         return self._resets
 
     @staticmethod
