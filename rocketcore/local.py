@@ -156,7 +156,7 @@ class LocalCluster:
     def stop_broker(self, index: int = 0, *, kill: bool = False) -> None:
         """Stop one broker; ``kill`` ends its process without warning, which needs ``in_process=False``."""
         self._running_with(index).stop_broker(index, kill=kill)
-        self._kept[index] = _kept(self._addresses[index])
+        self._kept[index] = _keep_port(self._addresses[index])
 
     def start_broker(self, index: int = 0) -> None:
         """Start a stopped broker again, at the same address and on the same store."""
@@ -225,14 +225,14 @@ def _broker_configs(properties: Mapping[str, str]) -> tuple[BrokerConfig, StoreC
     return load_config(BrokerConfig, properties), load_config(StoreConfig, properties)
 
 
-def _kept(address: str) -> socket.socket:
-    """Return a socket that keeps the port of a broker that is down: else a connection of anybody may get it."""
+def _keep_port(address: str) -> socket.socket:
+    """Return a socket that keeps a port for a broker that is down: the system may give it to anybody's connection."""
     host, port = addresses.split(address)
-    kept = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    keeper = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     with contextlib.suppress(OSError):
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind((host, port))
-    return kept
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind((host, port))
+    return keeper
 
 
 def _broker_name(index: int) -> str:

@@ -55,7 +55,7 @@ MAX_INVISIBLE_SECONDS: Final = 12 * 60 * 60
 """Longest time for which a message may be invisible; Apache's proxy takes no more."""
 
 _COMPRESSIONS: Final = {"zlib": (0, 9), "lz4": (0, 16), "zstd": (1, 22)}
-"""By what compresses, the levels that it takes."""
+"""By what compresses, the levels that mean the same everywhere: below them libraries choose, above they differ."""
 
 
 _KINDS: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {

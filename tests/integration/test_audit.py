@@ -96,14 +96,16 @@ def test_rows_of_other_requests_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("body", "about"),
     [
-        (b'{"groupConfigList":[{"groupName":"a"},{"groupName":"b"}]}', "groupName=a groupName=b"),
+        (b'{"groupConfigList":[{"groupName":"a"},{"groupName":"b"}]}', "2 changes: groupName=a,b"),
         (
             b'{"topicConfigList":[%s]}' % b",".join(b'{"topicName":"t%d"}' % number for number in range(10)),
-            "topicName=t0 topicName=t1 topicName=t2 topicName=t3 topicName=t4 topicName=t5 topicName=t6 topicName=t7"
-            " and 2 more",
+            "10 changes: topicName=t0,t1,t2,t3,t4,t5,t6,t7",
         ),
         (b'{"topic":"t","consumerGroup":"g","mode":"POP"}', "topic=t consumerGroup=g"),
-        (b'{"topicConfigList":[1, null]}', "-"),
+        (b'{"groupName":"%s"}' % (b"n" * 100), f"groupName={'n' * 64}… (36 more)"),
+        (b'{"topicConfigList":[1, null, {"topicName":["x"]}]}', "3 changes: topicName="),
+        (b'{"groupName":{"a":1}}', "-"),
+        (b'{"groupName":"%s"}' % (b"n" * 70_000), "70016 bytes"),
         (b'{"groupName":', "-"),
         (b"[1]", "-"),
         (b"traceOn=false", "-"),
