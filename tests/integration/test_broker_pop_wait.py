@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from rocketcore.broker.selection import SELECT_ALL
 from rocketcore.broker.services import pop_poll
+from rocketcore.broker.services.held import LONGEST_SECONDS
+from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.codes import RequestCode
+from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -17,10 +22,12 @@ from rocketcore.protocol.headers.pop import (
     PollingInfoResponseHeader,
 )
 from rocketcore.service import SYSTEM_CLOCK, ManualClock
+from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker
 from tests.integration.pop_client import GROUP, ack, ask_pop, pop, until
 from tests.integration.test_broker_pop import clocked_broker, revive
+from tests.unit.broker.fakes import FakeChannel
 
 
 def waiting(client: BrokerClient) -> int:
@@ -171,5 +178,30 @@ def test_too_many_that_wait_are_told_so_and_those_of_a_closed_connection_are_for
             await asyncio.gather(*held, return_exceptions=True)
             assert client.broker._pop_processor.poll._listening == {}
             assert not client.broker._pop_processor.poll._of_topic
+
+    asyncio.run(main())
+
+
+def test_nothing_is_held_for_a_connection_that_closed_nor_for_years() -> None:
+    """Pulls and POPs are held by the same rule."""
+
+    async def main() -> None:
+        clock, ended = ManualClock(), []
+        polls = LongPoll(ended.append, lambda topic, queue_id: 0, clock=clock)
+        channel = FakeChannel()
+
+        def pull() -> HeldPull:
+            header = BrokerClient.pull_header("T")
+            return HeldPull(cast(Channel, channel), RemotingCommand(11), header, SELECT_ALL, clock.monotonic() + 1e9)
+
+        held = pull()
+        assert polls.hold(held)
+        clock.advance(LONGEST_SECONDS + 1)
+        polls.tick()
+        await asyncio.sleep(0)
+        assert (ended, len(polls)) == ([held], 0)
+        channel.close()
+        assert not polls.hold(pull())
+        assert (len(polls), polls._held, polls._by_channel) == (0, {}, {})
 
     asyncio.run(main())

@@ -18,9 +18,11 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
 
-__all__ = ["PER_CONNECTION", "TICK_SECONDS", "HeldRequests"]
+__all__ = ["LONGEST_SECONDS", "PER_CONNECTION", "TICK_SECONDS", "HeldRequests"]
 
 TICK_SECONDS = 1.0
+LONGEST_SECONDS = 3600.0
+"""What is held ends, whatever time was asked for: clients ask for 20 s or so, and then again."""
 PER_CONNECTION = 1024
 """Requests that one connection may hold. A client holds one for each queue that it reads."""
 TURN_SECONDS = 0.001
@@ -94,10 +96,16 @@ class HeldRequests(Generic[HeldT]):
         self._unread.clear()
 
     def hold(self, held: HeldT) -> bool:
-        """Keep a request; False, and not kept, where too many are held already: in all, by its connection, for its key.
+        """Keep a request, for ``LONGEST_SECONDS`` at most.
 
         Call it in the turn of the loop that executed the request, so that no arrival falls between.
+
+        returns  False, and not kept: its connection closed, or too many are held already: in all, by its connection,
+                 for its key
         """
+        if held.channel.closed:
+            return False  # nobody would tell of that again
+        held.deadline = min(held.deadline, self._clock.monotonic() + LONGEST_SECONDS)
         key = held.key
         mine = self._by_channel.setdefault(held.channel, set())
         others = self._held.setdefault(key, {})
