@@ -17,15 +17,14 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.processors.pop import NO_NUMBERS
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import SELECT_ALL
+from rocketcore.broker.services.pop import Asked
+from rocketcore.broker.store import Cold
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
-from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.protocol.headers.pop import (
     AckMessageRequestHeader,
-    NotificationRequestHeader,
-    NotificationResponseHeader,
     PeekMessageRequestHeader,
     PopMessageResponseHeader,
 )
@@ -243,16 +242,21 @@ def test_a_reset_while_a_pop_reads_leaves_no_commit_behind(tmp_path: Path, monke
                 await client.send("T", b"%d" % number)
             assert len(await pop(client, "T", clock=clock)) == 3
             broker = client.broker
-            read, offsets = broker._store.reads.read, broker._context.offsets
+            reads, offsets = broker._store.reads, broker._context.offsets
+            now = reads.now
+
+            def cold(*_: Any) -> Any:
+                raise Cold
 
             async def read_late(*question: Any) -> Any:
-                found = await read(*question)
+                found = now(*question)
                 if not offsets.resets:
                     offsets.reset(GROUP, "T", 0, 2)
                 return found
 
             await client.send("T", b"3")
-            monkeypatch.setattr(broker._store.reads, "read", read_late)
+            monkeypatch.setattr(reads, "now", cold)
+            monkeypatch.setattr(reads, "read", read_late)
             popped = await pop(client, "T", clock=clock)
             assert [message.body for message in popped] == [b"2", b"3"]
             assert (offsets.find(GROUP, "T", 0), offsets.resets) == (4, {})
@@ -339,7 +343,8 @@ def test_an_offset_is_committed_when_what_was_handed_out_is_on_disk(tmp_path: Pa
             service, offsets = client.broker._pop, client.broker._context.offsets
             channel = next(iter(client.broker._server._endpoint.channels))
             key = ("T", GROUP, 0)
-            taken = await service.take(channel, key, 32, 1 << 20, SELECT_ALL, 1, 60_000, 0)
+            asked = Asked(channel, 60_000, 0, lambda: None)
+            taken = await service.take(asked, key, 32, 1 << 20, SELECT_ALL)
             assert taken is not None
             assert offsets.find(GROUP, "T", 0) == 0, "where the group begins"
             await service.stored(taken.end_offset)
@@ -405,62 +410,5 @@ def test_no_client_sends_to_the_journal(tmp_path: Path) -> None:
         async with running_broker(tmp_path) as client:
             answer = await client.send("rmq_sys_REVIVE_LOG_DefaultCluster")
             assert answer.code != 0
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("order", [False, True])
-def test_a_topic_of_thousands_of_queues_keeps_nobody_waiting(tmp_path: Path, order: bool) -> None:
-    """Others have their turn while a POP or a question looks at all of them; one message is found wherever it is."""
-
-    async def main() -> None:
-        async with running_broker(tmp_path) as client:
-            client.broker._context.topics.update(TopicConfig("Wide", 4096, 4096, 6))
-            step, steps = client.broker._context.slices.step, 0
-
-            async def counted() -> None:
-                nonlocal steps
-                steps += 1
-                await step()
-
-            client.broker._context.slices.step = counted
-            assert (await ask_pop(client, "Wide", order=order)).code == ResponseCode.POLLING_TIMEOUT
-            assert steps >= 63
-            await client.send("Wide", b"one", queue_id=3210)
-            steps = 0
-            asked = NotificationRequestHeader(
-                consumer_group=GROUP, topic="Wide", queue_id=-1, poll_time=0, born_time=0, order=order
-            )
-            answer = await client.ask(RequestCode.NOTIFICATION, asked)
-            assert answer.header(NotificationResponseHeader).has_msg
-            found = await ask_pop(client, "Wide", order=order)
-            assert (found.code, found.header(PopMessageResponseHeader).rest_num) == (0, 0)
-            assert steps >= 63
-
-    asyncio.run(main())
-
-
-def test_a_message_that_comes_to_a_queue_that_was_looked_at_is_found(tmp_path: Path) -> None:
-    """While a POP has others take their turn; it does not wait then for another message, and that of others is none."""
-
-    async def main() -> None:
-        async with running_broker(tmp_path) as client:
-            client.broker._context.topics.update(TopicConfig("Wide", 4096, 4096, 6))
-            slices = client.broker._context.slices
-            step, sends = slices.step, ["T"] * 3 + ["Wide"]
-            looked = 0
-
-            async def sent() -> None:
-                nonlocal looked
-                looked += 1
-                if sends:
-                    await client.send(sends.pop(), b"one", queue_id=0)
-                await step()
-
-            slices.step = sent
-            client.broker._context.rng.randrange = lambda *_: 0  # queue 0 first
-            (message,) = await pop(client, "Wide", poll_time=15_000)
-            assert message.body == b"one"
-            assert looked < 4 * 63
 
     asyncio.run(main())

@@ -12,6 +12,7 @@ from rocketcore.broker.selection import SELECT_ALL
 from rocketcore.broker.services import pop_poll
 from rocketcore.broker.services.held import LONGEST_SECONDS
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
+from rocketcore.broker.services.pop_poll import HeldPop, PopPoll, Wanted
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
@@ -203,5 +204,59 @@ def test_nothing_is_held_for_a_connection_that_closed_nor_for_years() -> None:
         channel.close()
         assert not polls.hold(pull())
         assert (len(polls), polls._held, polls._by_channel) == (0, {}, {})
+
+    asyncio.run(main())
+
+
+class Turns(FakeChannel):
+    """A connection whose answers begin when ``goes_on`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = asyncio.Event()
+
+    async def turn(self) -> None:
+        await self.goes_on.wait()
+
+
+@pytest.mark.parametrize("closes", ["before", "unread", "woken", "turn", "looks"])
+def test_the_next_is_woken_where_the_connection_of_one_closes_before_it_has_looked(closes: str) -> None:
+    async def main() -> None:
+        poll = PopPoll(clock=ManualClock())
+        looked: list[Turns] = []
+
+        def held(channel: Turns, queue_id: int) -> HeldPop:
+            async def again(_: float) -> None:
+                if channel is dead and closes == "looks":
+                    channel.close()
+                else:
+                    looked.append(channel)
+
+            wanted = Wanted(("T", GROUP), queue_id, SELECT_ALL)
+            return HeldPop(cast(Channel, channel), RemotingCommand(200050), wanted, 0, 10.0, again)
+
+        dead, elsewhere, live = Turns(), Turns(), Turns()
+        for channel, queue_id in ((dead, -1), (elsewhere, 1), (live, 0)):
+            assert poll.hold(held(channel, queue_id))
+        elsewhere.goes_on.set()
+        live.goes_on.set()
+        if closes == "before":
+            dead.close()
+        dead.write_paused = closes == "unread"
+        poll.message_arrived("T", 0, None)
+        if closes == "woken":
+            dead.close()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert (looked == [live]) == (closes in ("before", "woken"))
+        if closes == "turn":
+            dead.close()
+        elif closes == "unread":
+            dead.close()
+            poll.channel_closed(cast(Channel, dead))
+        dead.goes_on.set()
+        await until(lambda: bool(looked) and not poll._tasks)
+        assert looked == [live]
+        await poll.stop()
 
     asyncio.run(main())

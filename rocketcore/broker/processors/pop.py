@@ -5,9 +5,12 @@ Java: ``PopMessageProcessor``, ``PeekMessageProcessor``, ``NotificationProcessor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sized
+from contextlib import aclosing, nullcontext
 from functools import partial
-from typing import TypeAlias
+from itertools import chain
+from typing import TypeAlias, TypeVar
 
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.record import encode_stored
@@ -21,9 +24,9 @@ from rocketcore.broker.selection import (
     select_by_tags,
     unreadable,
 )
-from rocketcore.broker.services.pop import LONGEST_MILLIS, PopService, Taken
+from rocketcore.broker.services.pop import LONGEST_MILLIS, Asked, PopService, Taken
 from rocketcore.broker.services.pop_order import OrderedPops, order_count_info
-from rocketcore.broker.services.pop_poll import HeldPop, PopPoll
+from rocketcore.broker.services.pop_poll import HeldPop, PopPoll, Wanted
 from rocketcore.codes import Permission, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, RocketError
 from rocketcore.filter import SQL92, TAG
@@ -42,7 +45,10 @@ from rocketcore.protocol.pop_info import NORMAL, ORDERED_REVIVE_QUEUE, POP_CK, H
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
 
-_Place: TypeAlias = PopMessageRequestHeader | PeekMessageRequestHeader | NotificationRequestHeader
+_Header: TypeAlias = PopMessageRequestHeader | PeekMessageRequestHeader | NotificationRequestHeader
+_Place: TypeAlias = tuple[str, int, Selection]
+"""Stored topic, queue id, what is taken there."""
+FoundT = TypeVar("FoundT", bound=Sized | bool)
 
 _MAX_MESSAGES = 32
 _MAX_BYTES = 1 << 20
@@ -60,6 +66,10 @@ REVIVE_QUEUE = 0
 """All that is popped is noted in one queue."""
 _AT_ONCE = 64
 """Queues that are looked at before others may have their turn."""
+_WIDE_LOOKS = 16
+"""Requests that look at more queues than that: each notes to which of thousands something comes meanwhile."""
+_FILL_MILLIS = 50
+"""After which a POP that has something looks no further: the invisible time runs from its first message on."""
 
 
 class PopProcessor:
@@ -72,6 +82,7 @@ class PopProcessor:
         self._ordered = OrderedPops(context, pop)
         pop.on_free = lambda topic, queue_id: self.poll.message_arrived(topic, queue_id, None)
         self._reader = RecordReader(_MAX_MESSAGES)
+        self._wide = asyncio.Semaphore(_WIDE_LOOKS)
 
     def routes(self) -> Iterable[Route]:
         code, right = RequestCode, Right.SUB
@@ -86,12 +97,11 @@ class PopProcessor:
         self, channel: Channel, request: RemotingCommand, header: PopMessageRequestHeader
     ) -> RemotingCommand | None:
         try:
-            topic = self._check(channel, header)
-            wanted = self._selection(header)
+            self._check(channel, header)
+            wanted = self._wanted(header)
         except BrokerError as refused:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_NUMBERS)
-        deadline = self._deadline(header.born_time, header.poll_time)
-        return await self._execute(channel, request, header, topic, wanted, deadline)
+        return await self._execute(channel, request, header, wanted, self._deadline(header.born_time, header.poll_time))
 
     def _deadline(self, born_millis: int, poll_millis: int) -> float:
         """When a request that may wait is to be answered, by the monotonic clock."""
@@ -104,44 +114,42 @@ class PopProcessor:
         channel: Channel,
         request: RemotingCommand,
         header: PopMessageRequestHeader,
-        topic: TopicConfig,
-        wanted: Selection,
+        wanted: Wanted,
         deadline: float,
     ) -> RemotingCommand | None:
-        context = self._context
-        clock = context.clock
-        key = (header.topic, header.consumer_group)
-        while True:
-            pop_time = clock.time_millis()
-            with self.poll.look(key) as look:
-                taken = await self._take(channel, header, topic, wanted, pop_time)
-            if taken or not look.missed or clock.monotonic() >= deadline:
-                break
+        check = partial(self._still, channel, header)
+        asked = Asked(channel, header.invisible_time, header.init_mode, check, header.attempt_id or "")
+        try:
+            taken = await self._find(channel, header, wanted, deadline, partial(self._take, header, asked))
+        except BrokerError as refused:
+            return RemotingCommand.response(request, refused.code, refused.remark, NO_NUMBERS)
         code, remark = ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"
-        if not taken and clock.monotonic() < deadline:
-            again = partial(self._execute, channel, request, header, topic, wanted, deadline)
-            text = header.text_length
-            if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted, text, deadline, again)):
+        if not taken and self._context.clock.monotonic() < deadline:
+            again = partial(self._execute, channel, request, header, wanted)
+            if self.poll.hold(HeldPop(channel, request, wanted, header.text_length, deadline, again)):
                 return None
             code, remark = ResponseCode.POLLING_FULL, "POLLING_FULL"
+        if not taken and channel.closed:
+            return None
+        end_offset = max((each.end_offset for each in taken), default=None)
         answer = PopMessageResponseHeader(
-            pop_time=pop_time,
+            pop_time=asked.time(self._context.clock),
             invisible_time=header.invisible_time,
             revive_qid=ORDERED_REVIVE_QUEUE if header.order else REVIVE_QUEUE,
-            rest_num=await self._rest(header, topic),
+            rest_num=await self._rest(header, end_offset),
             start_offset_info=";".join(f"{each.marker} {each.queue_id} {each.start}" for each in taken),
             msg_offset_info=";".join(
                 f"{each.marker} {each.queue_id} {','.join(map(str, each.offsets))}" for each in taken
             ),
             order_count_info=order_count_info(taken) if header.order else None,
         )
-        if not taken:
+        if end_offset is None:
             return RemotingCommand.response(request, code, remark, answer)
         try:
-            await self._pop.stored(max(each.end_offset for each in taken))
+            await self._pop.stored(end_offset)
         except BrokerError as error:
             return RemotingCommand.response(request, error.code, error.remark, NO_NUMBERS)
-        body = b"".join(self._body(each, header, pop_time) for each in taken)
+        body = b"".join(self._body(each, header, asked.pop_time) for each in taken)
         return RemotingCommand.response(request, 0, "FOUND", answer, body)
 
     # ------------------------------------------------------------------ whether there is something
@@ -158,18 +166,17 @@ class PopProcessor:
         store, group = self._context.store, header.consumer_group
         bodies: list[bytes] = []
         count, size = header.max_msg_nums, 0
-        for name, queue_id, _ in self._places(header, topic, SELECT_ALL):
-            if count <= 0 or size >= _MAX_BYTES:
-                break
-            offset = self._pop.position(name, group, queue_id)
-            found = await store.reads.read(
-                channel, partial(store.get, name, queue_id, offset, count, max_bytes=_MAX_BYTES - size)
-            )
-            bodies.append(found.body)
-            count, size = count - found.count, size + len(found.body)
-        answer = PopMessageResponseHeader(
-            pop_time=0, invisible_time=0, revive_qid=0, rest_num=await self._rest(header, topic)
-        )
+        async with aclosing(self._in_slices(self._places(header, topic, SELECT_ALL))) as places:
+            async for name, queue_id, _ in places:
+                if count <= 0 or size >= _MAX_BYTES:
+                    break
+                offset = self._pop.position(name, group, queue_id)
+                found = await store.reads.read(
+                    channel, partial(store.get, name, queue_id, offset, count, max_bytes=_MAX_BYTES - size)
+                )
+                bodies.append(found.body)
+                count, size = count - found.count, size + len(found.body)
+        answer = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=await self._rest(header))
         code, remark = (0, "FOUND") if size else (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
         return RemotingCommand.response(request, code, remark, answer, b"".join(bodies))
 
@@ -178,45 +185,44 @@ class PopProcessor:
     ) -> RemotingCommand | None:
         """Say whether a POP would find something, at once or when it does."""
         try:
-            topic = check_place(self._context, channel, header.topic, header.queue_id)
+            check_place(self._context, channel, header.topic, header.queue_id)
             self._check_group(header.consumer_group)
-            wanted = self._selection(header)
+            wanted = self._wanted(header)
         except BrokerError as refused:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_NOTIFICATION)
-        deadline = self._deadline(header.born_time, header.poll_time)
-        return await self._notify(channel, request, header, topic, wanted, deadline)
+        return await self._notify(channel, request, header, wanted, self._deadline(header.born_time, header.poll_time))
 
     async def _notify(
         self,
         channel: Channel,
         request: RemotingCommand,
         header: NotificationRequestHeader,
-        topic: TopicConfig,
-        wanted: Selection,
+        wanted: Wanted,
         deadline: float,
     ) -> RemotingCommand | None:
-        key, is_full = (header.topic, header.consumer_group), False
-        while True:
-            with self.poll.look(key) as look:
-                has_message = await self._has_message(header, topic)
-            if has_message or not look.missed or self._context.clock.monotonic() >= deadline:
-                break
+        is_full = False
+        try:
+            find = partial(self._has_message, channel, header)
+            has_message = await self._find(channel, header, wanted, deadline, find)
+        except BrokerError as refused:
+            return RemotingCommand.response(request, refused.code, refused.remark, NO_NOTIFICATION)
         if not has_message and self._context.clock.monotonic() < deadline:
-            again = partial(self._notify, channel, request, header, topic, wanted, deadline)
-            text = header.text_length
-            if self.poll.hold(HeldPop(channel, request, key, header.queue_id, wanted, text, deadline, again)):
+            again = partial(self._notify, channel, request, header, wanted)
+            if self.poll.hold(HeldPop(channel, request, wanted, header.text_length, deadline, again)):
                 return None
             is_full = True
         answer = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)
         return RemotingCommand.response(request, header=answer)
 
-    async def _has_message(self, header: NotificationRequestHeader, topic: TopicConfig) -> bool:
-        if not header.order:
-            return await self._rest(header, topic) > 0
-        for number, queue_id in enumerate(self._queue_ids(header.queue_id, topic)):
-            await self._step(number)
-            if self._ordered.has_message((header.topic, header.consumer_group, queue_id)):
-                return True
+    async def _has_message(self, channel: Channel, header: NotificationRequestHeader, places: Iterable[_Place]) -> bool:
+        group, check = header.consumer_group, partial(self._still, channel, header)
+        async with aclosing(self._in_slices(places, check)) as each:
+            async for name, queue_id, _ in each:
+                if header.order:
+                    if self._ordered.has_message((name, group, queue_id)):
+                        return True
+                elif self._pop.rest(name, group, queue_id):
+                    return True
         return False
 
     def polling_info(
@@ -233,71 +239,115 @@ class PopProcessor:
 
     # ------------------------------------------------------------------ reading
 
-    async def _take(
+    async def _find(
         self,
         channel: Channel,
-        header: PopMessageRequestHeader,
-        topic: TopicConfig,
-        wanted: Selection,
-        pop_time: int,
-    ) -> list[Taken]:
+        header: PopMessageRequestHeader | NotificationRequestHeader,
+        wanted: Wanted,
+        deadline: float,
+        find: Callable[[Iterable[_Place]], Awaitable[FoundT]],
+    ) -> FoundT:
+        """Have ``find`` look at all places, then at those to which something came meanwhile, until it finds something.
+
+        Where it finds nothing, there is nothing in this turn of the loop, or the deadline is over.
+
+        raises  BrokerError where the request may not go on; what ``find`` raises
+        """
+        topic = self._still(channel, header)
+        is_wide = wanted.queue_id < 0 and topic.read_queue_nums > _AT_ONCE
+        async with self._wide if is_wide else nullcontext():
+            places = self._places(header, self._still(channel, header) if is_wide else topic, wanted.selection)
+            while True:
+                with self.poll.look(wanted) as look:
+                    found = await find(places)
+                if found or self._context.clock.monotonic() >= deadline:
+                    return found
+                if look.anywhere:
+                    places = self._places(header, self._still(channel, header), wanted.selection)
+                elif look.missed:
+                    count = self._still(channel, header).read_queue_nums
+                    places = (
+                        (name, queue_id, wanted.selection if name == header.topic else SELECT_ALL)
+                        for name, queue_id in look.missed
+                        if name != header.topic or queue_id < count
+                    )
+                else:
+                    return found
+
+    async def _take(self, header: PopMessageRequestHeader, asked: Asked, places: Iterable[_Place]) -> list[Taken]:
         taken: list[Taken] = []
         count, size = header.max_msg_nums, 0
-        take = partial(self._ordered.take, attempt_id=header.attempt_id or "") if header.order else self._pop.take
-        for number, (name, queue_id, selection) in enumerate(self._places(header, topic, wanted)):
-            await self._step(number)
-            try:
-                found = await take(
-                    channel,
-                    (name, header.consumer_group, queue_id),
-                    count,
-                    _MAX_BYTES - size,
-                    selection,
-                    pop_time,
-                    header.invisible_time,
-                    header.init_mode,
-                )
-            except (RocketError, OSError):
-                if not taken:
-                    raise
-                break  # what was handed out is answered; the next POP hears of it
-            if found is None:
-                continue
-            taken.append(found)
-            count -= len(found.offsets)
-            size += len(found.body)
-            if count <= 0 or size >= _MAX_BYTES:
-                break
+        take = self._ordered.take if header.order else self._pop.take
+        clock = self._context.clock
+        try:
+            async with aclosing(self._in_slices(places, asked.check)) as each:
+                async for name, queue_id, selection in each:
+                    if taken and clock.time_millis() - asked.pop_time >= _FILL_MILLIS:
+                        break
+                    found = await take(
+                        asked, (name, header.consumer_group, queue_id), count, _MAX_BYTES - size, selection
+                    )
+                    if found is None:
+                        continue
+                    taken.append(found)
+                    count -= len(found.offsets)
+                    size += len(found.body)
+                    if count <= 0 or size >= _MAX_BYTES:
+                        break
+        except (RocketError, OSError):
+            if not taken:
+                raise  # else what was handed out is answered; the next POP hears of it
         return taken
 
-    def _places(self, header: _Place, topic: TopicConfig, wanted: Selection) -> Iterable[tuple[str, int, Selection]]:
-        """The queues that a POP looks at, in this order: topic, queue id, what it takes there."""
-        rng = self._context.rng
-        if isinstance(header, PopMessageRequestHeader) and header.order:
-            return [(header.topic, queue_id, wanted) for queue_id in self._queue_ids(header.queue_id, topic)]
-        again = [(name, 0, SELECT_ALL) for name in self._pop.retry_topics(header.topic, header.consumer_group)]
-        own = [(header.topic, queue_id, wanted) for queue_id in self._queue_ids(header.queue_id, topic)]
-        return [*again, *own] if rng.random() < _RETRY_FIRST else [*own, *again]
+    def _places(self, header: _Header, topic: TopicConfig, selection: Selection) -> Iterator[_Place]:
+        """The queues that a request looks at, in this order."""
+        own = ((header.topic, queue_id, selection) for queue_id in self._queue_ids(header.queue_id, topic))
+        if not isinstance(header, PeekMessageRequestHeader) and header.order:
+            return own
+        names = self._pop.retry_topics(header.topic, header.consumer_group)
+        again = ((name, 0, SELECT_ALL) for name in names)
+        return chain(again, own) if self._context.rng.random() < _RETRY_FIRST else chain(own, again)
 
-    def _queue_ids(self, queue_id: int, topic: TopicConfig) -> Sequence[int]:
+    def _queue_ids(self, queue_id: int, topic: TopicConfig) -> Iterable[int]:
         if queue_id >= 0:
             return (queue_id,)
         count = topic.read_queue_nums
         first = self._context.rng.randrange(count) if count else 0
-        return [*range(first, count), *range(first)]
+        return chain(range(first, count), range(first))
 
-    async def _rest(self, header: _Place, topic: TopicConfig) -> int:
-        group = header.consumer_group
-        rest = sum(self._pop.rest(name, group, 0) for name in self._pop.retry_topics(header.topic, group))
-        for number, queue_id in enumerate(self._queue_ids(header.queue_id, topic)):
-            await self._step(number)
-            rest += self._pop.rest(header.topic, group, queue_id)
+    async def _rest(
+        self, header: PopMessageRequestHeader | PeekMessageRequestHeader, end_offset: int | None = None
+    ) -> int:
+        """How many messages of a topic the group has not got yet.
+
+        end_offset  of what was handed out: where others have their turn, no more is counted than until this is stored,
+                    as its invisible time runs
+        """
+        topic, store = self._context.topics.find(header.topic), self._context.store
+        if topic is None:
+            return 0
+        rest = counted = 0
+        async with aclosing(self._in_slices(self._places(header, topic, SELECT_ALL))) as places:
+            async for name, queue_id, _ in places:
+                if counted >= _AT_ONCE and end_offset is not None and store.durable_offset >= end_offset:
+                    break
+                rest += self._pop.rest(name, header.consumer_group, queue_id)
+                counted += 1
         return rest
 
-    async def _step(self, number: int) -> None:
-        """Called before each queue that a request looks at: a topic may have thousands."""
-        if number % _AT_ONCE == _AT_ONCE - 1:
-            await self._context.slices.step()
+    async def _in_slices(
+        self, places: Iterable[_Place], check: Callable[[], object] | None = None
+    ) -> AsyncGenerator[_Place, None]:
+        """Go through places, between which others may have their turn: a topic may have thousands.
+
+        check  called when they had; what it raises ends this
+        """
+        for number, place in enumerate(places):
+            if number and number % _AT_ONCE == 0:
+                await self._context.slices.step()
+                if check is not None:
+                    check()
+            yield place
 
     def _body(self, taken: Taken, header: PopMessageRequestHeader, pop_time: int) -> bytes:
         """Return what is answered: what comes again has its first topic, and its handle as a property."""
@@ -340,21 +390,43 @@ class PopProcessor:
 
     # ------------------------------------------------------------------ checks
 
-    def _check(self, channel: Channel, header: PopMessageRequestHeader) -> TopicConfig:
+    def _check(self, channel: Channel, header: PopMessageRequestHeader) -> None:
         context = self._context
         code = ResponseCode
         # As in Java: who names no time asks now, whatever its clock says.
         if header.born_time and context.clock.time_millis() - header.born_time - header.poll_time > _LATE_MILLIS:
             raise BrokerError.of(code.POLLING_TIMEOUT, f"the broker[{context.address}] pop message is timeout too much")
         if not context.is_readable:
-            raise BrokerError.of(code.NO_PERMISSION, f"the broker[{context.address}] pop message is forbidden")
+            raise self._forbidden()
         self._check_count(header.max_msg_nums)
         check_invisible_time(header.invisible_time)
         if len(header.attempt_id or "") > LONGEST_ATTEMPT:
             raise BrokerError.of(code.INVALID_PARAMETER, f"attemptId has more than {LONGEST_ATTEMPT} characters")
+        check_place(context, channel, header.topic, header.queue_id)
+        self._check_group(header.consumer_group)
+
+    def _still(self, channel: Channel, header: PopMessageRequestHeader | NotificationRequestHeader) -> TopicConfig:
+        """Return the topic of a request that goes on after others had their turn.
+
+        What was deleted meanwhile is not made anew by it, and what it finds is not for a connection that closed.
+
+        raises  BrokerError where it may not
+        """
+        context, code = self._context, ResponseCode
+        if channel.closed:
+            raise BrokerError.of(code.SYSTEM_ERROR, "the connection closed")
+        if not context.is_readable:
+            raise self._forbidden()
         topic = check_place(context, channel, header.topic, header.queue_id)
+        if not context.groups.exists(header.consumer_group):
+            raise _no_group(header.consumer_group)
         self._check_group(header.consumer_group)
         return topic
+
+    def _forbidden(self) -> BrokerError:
+        return BrokerError.of(
+            ResponseCode.NO_PERMISSION, f"the broker[{self._context.address}] pop message is forbidden"
+        )
 
     def _check_count(self, count: int) -> None:
         if count > _MAX_MESSAGES:
@@ -366,11 +438,13 @@ class PopProcessor:
     def _check_group(self, name: str) -> None:
         group = self._context.groups.find(name)
         if group is None:
-            raise BrokerError.of(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, {FAQ}"
-            )
+            raise _no_group(name)
         if not group.consume_enable:
             raise BrokerError.of(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+
+    def _wanted(self, header: PopMessageRequestHeader | NotificationRequestHeader) -> Wanted:
+        key = (header.topic, header.consumer_group)
+        return Wanted(key, header.queue_id, self._selection(header), bool(header.order))
 
     def _selection(self, header: PopMessageRequestHeader | NotificationRequestHeader) -> Selection:
         kind, expression = header.exp_type, header.exp
@@ -386,6 +460,12 @@ class PopProcessor:
             return select_by_sql(expression)
         except ConfigError as error:
             raise unreadable(str(error)) from error
+
+
+def _no_group(name: str) -> BrokerError:
+    return BrokerError.of(
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist, {FAQ}"
+    )
 
 
 def check_invisible_time(millis: int) -> None:

@@ -19,8 +19,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.context import BrokerContext
@@ -29,16 +31,16 @@ from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import Selection
 from rocketcore.broker.services.pop_journal import PopJournal
 from rocketcore.broker.state.pop_state import Checkpoint, Entry, PopState, QueueKey
-from rocketcore.broker.store import GetResult, GetStatus, PutResult, PutStatus, StoredMessage
+from rocketcore.broker.store import Cold, GetResult, GetStatus, PutResult, PutStatus, StoredMessage
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
 from rocketcore.codes import RETRY_TOPIC_PREFIX, ResponseCode
 from rocketcore.errors import BrokerError, RocketError
 from rocketcore.message import FIRST_POP_TIME, ORIGIN_GROUP
 from rocketcore.protocol.pop_info import NORMAL, RETRY_V1, RETRY_V2, marker_of, pop_retry_topic
-from rocketcore.service import PeriodicTask
+from rocketcore.service import Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
 
-__all__ = ["CAPACITY", "LONGEST_MILLIS", "PER_QUEUE", "PopService", "Taken"]
+__all__ = ["CAPACITY", "LONGEST_MILLIS", "PER_QUEUE", "Asked", "PopService", "Taken"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,29 @@ _DROPS_AT_ONCE = 1000
 """Topics that one record says were deleted."""
 _MOST_READS = 16
 """Reads of a queue for one POP, where a filter lets nothing through."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What one POP asks of each queue.
+
+    owner       whose reads wait in a row
+    check       called when it has waited for the disk; raises BrokerError where it may not go on
+    attempt_id  of a POP in order
+    pop_time    when it was handed the first message, 0: it was handed none; all that it is handed has this time
+    """
+
+    owner: Channel
+    invisible: int
+    init_mode: int
+    check: Callable[[], object]
+    attempt_id: str = ""
+    pop_time: int = 0
+
+    def time(self, clock: Clock) -> int:
+        """Return the time of what is handed out now."""
+        self.pop_time = self.pop_time or clock.time_millis()
+        return self.pop_time
 
 
 @dataclass(slots=True)
@@ -153,26 +178,25 @@ class PopService:
 
     # ------------------------------------------------------------------ taking
 
+    async def read(self, asked: Asked, topic: str, queue_id: int, *what: Any) -> GetResult:
+        """Read for a POP; raises what the store and ``Asked.check`` do."""
+        reads, call = self._context.store.reads, partial(self._context.store.get, topic, queue_id, *what)
+        with suppress(Cold):
+            return reads.now(asked.owner, call)
+        found = await reads.read(asked.owner, call)
+        asked.check()
+        return found
+
     async def take(
-        self,
-        owner: Channel,
-        key: QueueKey,
-        count: int,
-        max_bytes: int,
-        wanted: Selection,
-        pop_time: int,
-        invisible: int,
-        init_mode: int,
-        *,
-        attempt_id: str | None = None,
+        self, asked: Asked, key: QueueKey, count: int, max_bytes: int, wanted: Selection, *, in_order: bool = False
     ) -> Taken | None:
         """Hand out at most ``count`` messages of a queue; None where there is nothing now.
 
-        attempt_id  not None: in order, for the first time (``pop_order``)
-        raises  BrokerError where the store takes no record of it; what a read raises
+        in_order  for the first time (``pop_order``)
+        raises    BrokerError where the store takes no record of it; what ``read`` raises
         """
         topic, group, queue_id = key
-        store = self._context.store
+        store, init_mode = self._context.store, asked.init_mode
         self._context.offsets.take_reset(group, topic, queue_id)  # the position says so already
         committed = self._context.offsets.find(group, topic, queue_id)
         if (committed is None or committed < 0) and self.state.find(*key) is None:
@@ -184,31 +208,29 @@ class PopService:
             most = min(count, self.room(topic, group, queue_id))
             if most <= 0 or offset == store.max_offset(topic, queue_id):
                 return None
-            found = await store.reads.read(
-                owner,
-                partial(store.get, topic, queue_id, offset, most, wanted.sorted_codes, wanted.properties, max_bytes),
+            found = await self.read(
+                asked, topic, queue_id, offset, most, wanted.sorted_codes, wanted.properties, max_bytes
             )
             if self.position(topic, group, queue_id, init_mode) != offset:
                 continue  # another POP went on while this one waited for the disk
             if found.status is GetStatus.FOUND:
-                return self._hand_out(key, offset, found, pop_time, invisible, attempt_id)
+                return self._hand_out(asked, key, offset, found, in_order=in_order)
             if found.next_begin_offset == offset:
                 return None
             self._move(key, found.next_begin_offset)
         return None
 
-    def _hand_out(
-        self, key: QueueKey, start: int, found: GetResult, pop_time: int, invisible: int, attempt_id: str | None
-    ) -> Taken:
+    def _hand_out(self, asked: Asked, key: QueueKey, start: int, found: GetResult, *, in_order: bool) -> Taken:
         offsets = queue_offsets(found.body)
         topic, group, queue_id = key
         following, counts = found.next_begin_offset, None
         self._context.offsets.take_reset(group, topic, queue_id)  # one that came meanwhile: this follows it
-        if attempt_id is None:
-            result = self.put(["pop", *key, start, offsets, following, pop_time, invisible])
-        else:
+        times = asked.time(self._context.clock), asked.invisible
+        if in_order:
             counts = [0] * len(offsets)
-            result = self.put(["order", *key, offsets, counts, following, pop_time, invisible, attempt_id])
+            result = self.put(["order", *key, offsets, counts, following, *times, asked.attempt_id])
+        else:
+            result = self.put(["pop", *key, start, offsets, following, *times])
         self._commit(key)
         stats = self._context.stats
         stats.count_get(group, topic, found.count, len(found.body), queue_id)

@@ -9,15 +9,12 @@ Java: ``ConsumerOrderInfoManager``, ``PopMessageProcessor`` (5.5.0).
 
 from __future__ import annotations
 
-from functools import partial
-
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.selection import Selection
-from rocketcore.broker.services.pop import PopService, Taken, queue_offsets
+from rocketcore.broker.services.pop import Asked, PopService, Taken, queue_offsets
 from rocketcore.broker.state.pop_state import Checkpoint, QueueKey
 from rocketcore.broker.store import GetStatus
 from rocketcore.protocol.pop_info import NORMAL
-from rocketcore.transport.channel import Channel
 
 __all__ = ["OrderedPops", "order_count_info"]
 
@@ -29,29 +26,17 @@ class OrderedPops:
         self._context = context
         self._pop = pop
 
-    async def take(
-        self,
-        owner: Channel,
-        key: QueueKey,
-        count: int,
-        max_bytes: int,
-        wanted: Selection,
-        pop_time: int,
-        invisible: int,
-        init_mode: int,
-        attempt_id: str,
-    ) -> Taken | None:
+    async def take(self, asked: Asked, key: QueueKey, count: int, max_bytes: int, wanted: Selection) -> Taken | None:
         """As ``PopService.take``, in order."""
         handed_out = self._handed_out(key)
         if not handed_out:
-            return await self._pop.take(
-                owner, key, count, max_bytes, wanted, pop_time, invisible, init_mode, attempt_id=attempt_id
-            )
+            return await self._pop.take(asked, key, count, max_bytes, wanted, in_order=True)
         now = self._context.clock.monotonic()
+        attempt_id = asked.attempt_id
         repeats = bool(attempt_id) and all(each.attempt_id == attempt_id for each in handed_out.values())
         if not repeats and any(each.due > now for each in handed_out.values()):
             return None
-        return await self._again(owner, key, sorted(handed_out)[:count], pop_time, invisible, attempt_id, repeats)
+        return await self._again(asked, key, sorted(handed_out)[:count], repeats)
 
     def has_message(self, key: QueueKey) -> bool:
         """Whether a POP in order would get something of a queue now."""
@@ -69,22 +54,12 @@ class OrderedPops:
             return {}
         return {offset: each for offset, each in queue.in_flight.items() if each.counts is not None}
 
-    async def _again(
-        self,
-        owner: Channel,
-        key: QueueKey,
-        offsets: list[int],
-        pop_time: int,
-        invisible: int,
-        attempt_id: str,
-        repeats: bool,
-    ) -> Taken | None:
+    async def _again(self, asked: Asked, key: QueueKey, offsets: list[int], repeats: bool) -> Taken | None:
         topic, _, queue_id = key
-        store = self._context.store
         bodies: dict[int, bytes] = {}
         gone = []
         for offset in offsets:
-            found = await store.reads.read(owner, partial(store.get, topic, queue_id, offset, 1))
+            found = await self._pop.read(asked, topic, queue_id, offset, 1)
             if found.status is GetStatus.FOUND and queue_offsets(found.body) == [offset]:
                 bodies[offset] = found.body
             else:
@@ -94,14 +69,15 @@ class OrderedPops:
         now = self._context.clock.monotonic()
         if not repeats and any(handed_out[offset].due > now for offset in left):
             return None  # another POP got them while this one waited for the disk
-        if gone:
+        if gone := [offset for offset in gone if offset in handed_out]:
             self._pop.put(["ack", *key, gone])
         if not left:
             return None
         counts = [(handed_out[offset].counts or {}).get(offset, 0) + (not repeats) for offset in left]
         following = self._pop.state.queues[key].next
         # Each POP has a time of its own, by which its handles are told from the last ones.
-        result = self._pop.put(["order", *key, left, counts, following, pop_time, invisible, attempt_id])
+        times = asked.time(self._context.clock), asked.invisible
+        result = self._pop.put(["order", *key, left, counts, following, *times, asked.attempt_id])
         body = b"".join(bodies[offset] for offset in left)
         return Taken(topic, queue_id, left[0], left, body, result.end_offset, counts)
 

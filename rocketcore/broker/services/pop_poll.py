@@ -1,7 +1,8 @@
 """POPs that found nothing and wait for a message, and who asked to be told of one (Java: ``PopLongPollingService``).
 
 A message wakes one of those of a group that it is for, the one that has waited longest: only one can have it. One that
-finds nothing after all, since another was faster, waits on. The topics by which messages come again wake as well.
+finds nothing after all, since another was faster, waits on. The topics by which messages come again wake as well. Where
+the connection of the one that was woken closes before it has looked, the next is woken in its place.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rocketcore.broker.selection import Selection
 from rocketcore.broker.services.held import HeldRequests
@@ -21,7 +22,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
 
-__all__ = ["CAPACITY", "PER_GROUP", "PER_TOPIC", "HeldPop", "Look", "PopPoll"]
+__all__ = ["CAPACITY", "PER_GROUP", "PER_TOPIC", "HeldPop", "Look", "PopPoll", "Wanted"]
 
 CAPACITY = 100_000
 PER_TOPIC = 10_000
@@ -31,31 +32,62 @@ PER_GROUP = 1024
 """Of one group for one topic (Java: ``popPollingSize``, which counts by queue)."""
 
 
+class Wanted(NamedTuple):
+    """What a POP is for: which messages of a topic for a group, in which queue (below 0: any).
+
+    key      topic and group
+    ordered  what comes again by other topics is none of it
+    """
+
+    key: tuple[str, str]
+    queue_id: int
+    selection: Selection
+    ordered: bool = False
+
+    def takes(self, topic: str, queue_id: int, tags_code: int | None) -> bool:
+        """Whether a message may be for it, in a stored topic that is one of its; ``tags_code`` None: whatever it is."""
+        if topic != self.key[0]:
+            return not self.ordered
+        return (self.queue_id < 0 or self.queue_id == queue_id) and (
+            tags_code is None or self.selection.takes_code(tags_code)
+        )
+
+
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """Who waits for a message of a topic for a group, in which queue (below 0: any), for which of its messages.
+    """Who waits for what.
 
     text_length  characters of the texts of the header that says so
-    again        looks again and returns the answer, None where it is held once more
+    again        looks again and returns the answer, None where it is held once more; it is given the deadline
+    woken_by     topic, queue id and tags code of the message that woke it
     """
 
     channel: Channel
     request: RemotingCommand
-    key: tuple[str, str]
-    queue_id: int
-    wanted: Selection
+    wanted: Wanted
     text_length: int
     deadline: float
-    again: Callable[[], Coroutine[Any, Any, RemotingCommand | None]]
+    again: Callable[[float], Coroutine[Any, Any, RemotingCommand | None]]
+    woken_by: tuple[str, int, int | None] | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.wanted.key
 
 
 class Look:
-    """A request at work on what may come meanwhile; ``missed``: something came, perhaps to where it had looked."""
+    """A request at work, which may have looked at a place already when something comes there.
 
-    __slots__ = ("missed",)
+    missed    stored topic and queue id of what came for it
+    anywhere  there may be something at every place
+    """
 
-    def __init__(self) -> None:
-        self.missed = False
+    __slots__ = ("anywhere", "missed", "wanted")
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.missed: set[tuple[str, int]] = set()
+        self.anywhere = False
 
 
 class PopPoll(HeldRequests[HeldPop]):
@@ -70,7 +102,7 @@ class PopPoll(HeldRequests[HeldPop]):
         self._listening: dict[str, dict[tuple[str, str], None]] = {}
         """Stored topic → what waits for its messages."""
         self._looks: dict[str, set[Look]] = {}
-        """Stored topic → who looks for its messages now, until one comes."""
+        """Stored topic → who looks for its messages now."""
 
     async def stop(self) -> None:
         self._stopped = True
@@ -89,71 +121,81 @@ class PopPoll(HeldRequests[HeldPop]):
         return True
 
     @contextmanager
-    def look(self, key: tuple[str, str]) -> Iterator[Look]:
-        """Hear of what comes for a topic and group while a request looks at queue after queue."""
-        look = Look()
-        topics = _topics(key)
+    def look(self, wanted: Wanted) -> Iterator[Look]:
+        """Hear of what comes while a request looks at place after place."""
+        look = Look(wanted)
+        topics = _topics(wanted.key)
         for topic in topics:
             self._looks.setdefault(topic, set()).add(look)
         try:
             yield look
         finally:
             for topic in topics:
-                looks = self._looks.get(topic)
-                if looks is not None:
-                    looks.discard(look)
-                    if not looks:
-                        del self._looks[topic]
+                looks = self._looks[topic]
+                looks.discard(look)
+                if not looks:
+                    del self._looks[topic]
+
+    def channel_closed(self, channel: Channel) -> None:
+        unread = self._unread.get(channel, ())
+        super().channel_closed(channel)
+        for held in unread:
+            self._pass_on(held)
+
+    def _pass_on(self, held: HeldPop) -> None:
+        """Wake another for the message that woke one whose connection closed."""
+        if held.woken_by is not None:
+            self._wake_one(held.key, *held.woken_by)
 
     def _look_again(self, held: HeldPop) -> None:
-        if not held.channel.closed:
-            task = asyncio.create_task(self._answer(held), name="broker-pop")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if held.channel.closed:
+            self._pass_on(held)
+            return
+        task = asyncio.create_task(self._answer(held), name="broker-pop")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    @staticmethod
-    async def _answer(held: HeldPop) -> None:
+    async def _answer(self, held: HeldPop) -> None:
         channel, request = held.channel, held.request
         try:
             await channel.turn()
-            response = None if channel.closed else await held.again()
+            response = None if channel.closed else await held.again(held.deadline)
         except Exception as error:
             response = exchange.failure(request, error, "broker", channel.remote_address)
-        if response is not None and not channel.closed and not request.is_oneway:
+        if channel.closed:
+            self._pass_on(held)
+        elif response is not None and not request.is_oneway:
             channel.send(response)
 
     def waiting(self, key: tuple[str, str], queue_id: int) -> int:
         """How many wait with this queue id."""
-        return sum(1 for held in self._held.get(key, ()) if held.queue_id == queue_id)
+        return sum(1 for held in self._held.get(key, ()) if held.wanted.queue_id == queue_id)
 
     def message_arrived(self, topic: str, queue_id: int, tags_code: int | None) -> None:
         """Wake one of each group that a new message is for; called once per readable message.
 
         tags_code  None: whatever its tags are
         """
-        if self._looks:
-            self._miss(topic)
-        listening = self._listening.get(topic)
-        if listening is None:
-            return
-        for key in list(listening):
-            comes_again = topic != key[0]
-            for held in self._held[key]:
-                if comes_again or (
-                    (held.queue_id < 0 or held.queue_id == queue_id)
-                    and (tags_code is None or held.wanted.takes_code(tags_code))
-                ):
-                    self._wake([held])
-                    break
+        for look in self._looks.get(topic, ()):
+            if look.wanted.takes(topic, queue_id, tags_code):
+                look.missed.add((topic, queue_id))
+        for key in list(self._listening.get(topic, ())):
+            self._wake_one(key, topic, queue_id, tags_code)
+
+    def _wake_one(self, key: tuple[str, str], topic: str, queue_id: int, tags_code: int | None) -> None:
+        for held in self._held.get(key, ()):
+            if not held.channel.closed and held.wanted.takes(topic, queue_id, tags_code):
+                held.woken_by = topic, queue_id, tags_code
+                self._wake([held])
+                return
 
     def offset_reset(self, topic: str, group: str) -> None:
         """Wake all of a group that wait for a topic: there may be messages for each of them."""
-        self._miss(topic)
-        self._wake(list(self._held.get((topic, group), ())))
-
-    def _miss(self, topic: str) -> None:
-        for look in self._looks.pop(topic, ()):
-            look.missed = True
+        key = (topic, group)
+        for look in self._looks.get(topic, ()):
+            if look.wanted.key == key:
+                look.anywhere = True
+        self._wake(list(self._held.get(key, ())))
 
     def _forget(self, held: HeldPop) -> None:
         super()._forget(held)
