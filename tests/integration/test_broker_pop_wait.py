@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -204,6 +204,31 @@ def test_nothing_is_held_for_a_connection_that_closed_nor_for_years() -> None:
         channel.close()
         assert not polls.hold(pull())
         assert (len(polls), polls._held, polls._by_channel) == (0, {}, {})
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("asks", ["pop", "notify"])
+def test_a_pop_waits_for_an_hour_at_most(tmp_path: Path, asks: str) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            await client.send("T")
+            assert len(await pop(client, "T", clock=clock)) == 1
+            long = 10**12
+            held: asyncio.Task[Any] = asyncio.create_task(
+                pop(client, "T", clock=clock, poll_time=long)
+                if asks == "pop"
+                else notify(client, "T", long, clock.time_millis())
+            )
+            await until(lambda: waiting(client) == 1)
+            clock.advance(LONGEST_SECONDS - 1)
+            client.broker._pop_processor.poll.tick()
+            assert waiting(client) == 1
+            clock.advance(2)
+            client.broker._pop_processor.poll.tick()
+            assert not await held
+            assert waiting(client) == 0
 
     asyncio.run(main())
 

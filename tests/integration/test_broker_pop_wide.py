@@ -223,7 +223,7 @@ def test_a_pop_whose_connection_closes_while_it_looks_is_not_held(tmp_path: Path
             between(client, wait)
             async with RemotingClient() as leaving:
                 dead = asyncio.create_task(ask_pop(BrokerClient(client.broker, leaving), "Wide", poll_time=60_000))
-                await looks.wait()
+                await until(looks.is_set)
             channels = client.broker._server._endpoint.channels
             await until(lambda: not channels)
             goes_on.set()

@@ -6,8 +6,8 @@ Java: ``PopMessageProcessor``, ``PeekMessageProcessor``, ``NotificationProcessor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sized
-from contextlib import aclosing, nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sized
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from typing import TypeAlias, TypeVar
@@ -166,16 +166,16 @@ class PopProcessor:
         store, group = self._context.store, header.consumer_group
         bodies: list[bytes] = []
         count, size = header.max_msg_nums, 0
-        async with aclosing(self._in_slices(self._places(header, topic, SELECT_ALL))) as places:
-            async for name, queue_id, _ in places:
-                if count <= 0 or size >= _MAX_BYTES:
-                    break
-                offset = self._pop.position(name, group, queue_id)
-                found = await store.reads.read(
-                    channel, partial(store.get, name, queue_id, offset, count, max_bytes=_MAX_BYTES - size)
-                )
-                bodies.append(found.body)
-                count, size = count - found.count, size + len(found.body)
+        for number, (name, queue_id, _) in enumerate(self._places(header, topic, SELECT_ALL)):
+            await self._step(number)
+            if count <= 0 or size >= _MAX_BYTES:
+                break
+            offset = self._pop.position(name, group, queue_id)
+            found = await store.reads.read(
+                channel, partial(store.get, name, queue_id, offset, count, max_bytes=_MAX_BYTES - size)
+            )
+            bodies.append(found.body)
+            count, size = count - found.count, size + len(found.body)
         answer = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=await self._rest(header))
         code, remark = (0, "FOUND") if size else (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
         return RemotingCommand.response(request, code, remark, answer, b"".join(bodies))
@@ -216,13 +216,13 @@ class PopProcessor:
 
     async def _has_message(self, channel: Channel, header: NotificationRequestHeader, places: Iterable[_Place]) -> bool:
         group, check = header.consumer_group, partial(self._still, channel, header)
-        async with aclosing(self._in_slices(places, check)) as each:
-            async for name, queue_id, _ in each:
-                if header.order:
-                    if self._ordered.has_message((name, group, queue_id)):
-                        return True
-                elif self._pop.rest(name, group, queue_id):
+        for number, (name, queue_id, _) in enumerate(places):
+            await self._step(number, check)
+            if header.order:
+                if self._ordered.has_message((name, group, queue_id)):
                     return True
+            elif self._pop.rest(name, group, queue_id):
+                return True
         return False
 
     def polling_info(
@@ -280,20 +280,18 @@ class PopProcessor:
         take = self._ordered.take if header.order else self._pop.take
         clock = self._context.clock
         try:
-            async with aclosing(self._in_slices(places, asked.check)) as each:
-                async for name, queue_id, selection in each:
-                    if taken and clock.time_millis() - asked.pop_time >= _FILL_MILLIS:
-                        break
-                    found = await take(
-                        asked, (name, header.consumer_group, queue_id), count, _MAX_BYTES - size, selection
-                    )
-                    if found is None:
-                        continue
-                    taken.append(found)
-                    count -= len(found.offsets)
-                    size += len(found.body)
-                    if count <= 0 or size >= _MAX_BYTES:
-                        break
+            for number, (name, queue_id, selection) in enumerate(places):
+                await self._step(number, asked.check)
+                if taken and clock.time_millis() - asked.pop_time >= _FILL_MILLIS:
+                    break
+                found = await take(asked, (name, header.consumer_group, queue_id), count, _MAX_BYTES - size, selection)
+                if found is None:
+                    continue
+                taken.append(found)
+                count -= len(found.offsets)
+                size += len(found.body)
+                if count <= 0 or size >= _MAX_BYTES:
+                    break
         except (RocketError, OSError):
             if not taken:
                 raise  # else what was handed out is answered; the next POP hears of it
@@ -326,28 +324,23 @@ class PopProcessor:
         topic, store = self._context.topics.find(header.topic), self._context.store
         if topic is None:
             return 0
-        rest = counted = 0
-        async with aclosing(self._in_slices(self._places(header, topic, SELECT_ALL))) as places:
-            async for name, queue_id, _ in places:
-                if counted >= _AT_ONCE and end_offset is not None and store.durable_offset >= end_offset:
-                    break
-                rest += self._pop.rest(name, header.consumer_group, queue_id)
-                counted += 1
+        rest = 0
+        for number, (name, queue_id, _) in enumerate(self._places(header, topic, SELECT_ALL)):
+            await self._step(number)
+            if number >= _AT_ONCE and end_offset is not None and store.durable_offset >= end_offset:
+                break
+            rest += self._pop.rest(name, header.consumer_group, queue_id)
         return rest
 
-    async def _in_slices(
-        self, places: Iterable[_Place], check: Callable[[], object] | None = None
-    ) -> AsyncGenerator[_Place, None]:
-        """Go through places, between which others may have their turn: a topic may have thousands.
+    async def _step(self, number: int, check: Callable[[], object] | None = None) -> None:
+        """Called before each place that a request looks at: a topic may have thousands of queues.
 
-        check  called when they had; what it raises ends this
+        check  called when others had their turn; what it raises ends the request
         """
-        for number, place in enumerate(places):
-            if number and number % _AT_ONCE == 0:
-                await self._context.slices.step()
-                if check is not None:
-                    check()
-            yield place
+        if number and number % _AT_ONCE == 0:
+            await self._context.slices.step()
+            if check is not None:
+                check()
 
     def _body(self, taken: Taken, header: PopMessageRequestHeader, pop_time: int) -> bytes:
         """Return what is answered: what comes again has its first topic, and its handle as a property."""

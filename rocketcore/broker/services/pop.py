@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -181,9 +180,10 @@ class PopService:
     async def read(self, asked: Asked, topic: str, queue_id: int, *what: Any) -> GetResult:
         """Read for a POP; raises what the store and ``Asked.check`` do."""
         reads, call = self._context.store.reads, partial(self._context.store.get, topic, queue_id, *what)
-        with suppress(Cold):
+        try:
             return reads.now(asked.owner, call)
-        found = await reads.read(asked.owner, call)
+        except Cold:
+            found = await reads.read(asked.owner, call)
         asked.check()
         return found
 

@@ -184,7 +184,7 @@ class PopPoll(HeldRequests[HeldPop]):
 
     def _wake_one(self, key: tuple[str, str], topic: str, queue_id: int, tags_code: int | None) -> None:
         for held in self._held.get(key, ()):
-            if not held.channel.closed and held.wanted.takes(topic, queue_id, tags_code):
+            if held.wanted.takes(topic, queue_id, tags_code):
                 held.woken_by = topic, queue_id, tags_code
                 self._wake([held])
                 return
