@@ -9,7 +9,7 @@ import pytest
 
 from rocketcore.broker.processors import pop as processor
 from rocketcore.broker.processors import pop_ack
-from rocketcore.broker.services import pop, pop_poll
+from rocketcore.broker.services import held, pop, pop_poll
 from rocketcore.broker.state import request_mode
 from tests.fixtures.pages import PAGES
 
@@ -23,6 +23,8 @@ BOUNDS = {
     "messages of all groups that are handed out": pop.CAPACITY,
     "invisible time": pop.LONGEST_MILLIS,
     "characters of an attempt id": processor.LONGEST_ATTEMPT,
+    "time that a POP waits": held.LONGEST_SECONDS * 1000,
+    "POPs that look at a topic of more than 64 queues at once": processor._WIDE_LOOKS,
     "POPs of a group and topic that wait": pop_poll.PER_GROUP,
     "POPs of a topic that wait": pop_poll.PER_TOPIC,
     "POPs that wait": pop_poll.CAPACITY,
