@@ -411,13 +411,22 @@ def format_properties(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes, *, both: bool = False) -> None:
     """Write a file atomically and durably; the previous content stays beside it as ``<name>.bak``.
+
+    both  that is replaced, too: something was deleted, which the older content would bring back where the disk does not
+          give the newer one. It is replaced first: what a crash cuts off is still to be deleted then
 
     At any crash the path holds the old or the new content, whole. The folder is created where it is missing, and its
     own name made durable too. A failure leaves nothing else beside it: half a file would keep the room of a full disk.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if both:
+        _replace(path.with_name(path.name + ".bak"), data)
+    _replace(path, data, keeps_previous=not both)
+
+
+def _replace(path: Path, data: bytes, *, keeps_previous: bool = False) -> None:
     temporary = path.with_name(path.name + ".tmp")
     previous = path.with_name(path.name + ".bak.tmp")
     try:
@@ -425,7 +434,7 @@ def replace_file(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if path.exists():
+        if keeps_previous and path.exists():
             previous.unlink(missing_ok=True)
             try:
                 os.link(path, previous)

@@ -1,8 +1,9 @@
 """Namespaced key-value settings that operators keep at the name server (Java: ``KVConfigManager``).
 
 One JSON object, ``{"configTable": {namespace: {key: value}}}``, in Apache's own format so that a file can be moved
-either way. Every change is on disk before it is answered; the generation before it stays beside the file as ``.bak``
-and is read when the file itself is damaged or not there. The first change sets a damaged file aside, as ``.damaged``.
+either way. Every change is on disk before it is answered; the generation before it stays beside the file as ``.bak``,
+but of what was deleted, and is read when the file itself is damaged or not there. The first change sets a damaged file
+aside, as ``.damaged``.
 """
 
 from __future__ import annotations
@@ -71,9 +72,10 @@ class KVConfigManager:
         """Remove a value if it is there; the namespace stays."""
         table = self._table.get(namespace)
         if table is not None and key in table:
-            self._save({**self._table, namespace: {name: value for name, value in table.items() if name != key}})
+            left = {name: value for name, value in table.items() if name != key}
+            self._save({**self._table, namespace: left}, both=True)
 
-    def _save(self, table: dict[str, dict[str, str]], limit: int | None = None) -> None:
+    def _save(self, table: dict[str, dict[str, str]], limit: int | None = None, *, both: bool = False) -> None:
         text = json.dumps({"configTable": table}, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         encoded = text.encode("utf-8", "replace")
         if limit is not None and len(encoded) > limit:
@@ -84,7 +86,7 @@ class KVConfigManager:
             # It may be a slip of whoever edited it, and is not to become the generation before.
             os.replace(self._path, self._beside(".damaged"))
         self._damaged = False
-        replace_file(self._path, encoded)
+        replace_file(self._path, encoded, both=both)
         self._table = table
 
 

@@ -60,7 +60,7 @@ def _dispatch_early(commit: Callable[..., None]) -> Callable[..., None]:
 def _write_in_place(replace_file: Callable[..., None]) -> Callable[..., None]:
     """The file of offsets, like every state file, is written over its last content."""
 
-    def planted(path: Path, data: bytes) -> None:
+    def planted(path: Path, data: bytes, *, both: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             file.write(data)

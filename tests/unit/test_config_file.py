@@ -250,6 +250,18 @@ def test_replace_file_keeps_one_generation(tmp_path: Path) -> None:
     assert {entry.name: entry.read_bytes() for entry in path.parent.iterdir()} == {"file": b"3", "file.bak": b"2"}
 
 
+def test_replace_file_takes_the_older_generation_along(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for content in (b"1", b"2"):
+        replace_file(path, content)
+    replace_file(path, b"3", both=True)
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"file": b"3", "file.bak": b"3"}
+    path.unlink()
+    replace_file(path, b"4", both=True)
+    assert {entry.name: entry.read_bytes() for entry in tmp_path.iterdir()} == {"file": b"4", "file.bak": b"4"}
+    assert path.stat().st_ino != path.with_name("file.bak").stat().st_ino, "one bad block would take both"
+
+
 def test_a_file_that_cannot_be_replaced_leaves_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

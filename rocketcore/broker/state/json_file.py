@@ -3,7 +3,7 @@
 Layout     ``<name>`` and ``<name>.bak``: one JSON object each. The last member, ``crc32``, is the CRC-32 of every byte
            before its comma; a file without it (one written by Apache RocketMQ) is taken as it is.
 Save       ``config_file.replace_file``: after a crash at any step the current name holds a whole generation. After a
-           deletion twice: where the disk does not give the current one, the older would bring back what was deleted.
+           deletion both generations are replaced.
 Load       the current file, or ``.bak`` where it is missing, damaged or fails its checksum, or nothing. A damaged one
            is put aside as ``<name>.damaged``: the next save would make it the older generation in place of a good one.
            One that may not be read, for want of a right or a descriptor, ends the start.
@@ -94,10 +94,10 @@ class JsonFile:
         """
         if not self.path.exists():
             self._last = None
-        while text != self._last or (both and text != self._older):
+        if text != self._last or (both and text != self._older):
             older, self._last = self._last, None
-            replace_file(self.path, _with_checksum(text))
-            self._last, self._older = text, older
+            replace_file(self.path, _with_checksum(text), both=both)
+            self._last, self._older = text, text if both else older
 
 
 class StateWriter:

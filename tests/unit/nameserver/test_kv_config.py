@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,54 @@ def test_a_damaged_file_is_replaced_by_the_generation_before(path: Path, damage:
     kv.put("n", "k", "new")
     path.write_bytes(damage)
     assert opened(path).get("n", "k") == "old"
+
+
+@pytest.mark.parametrize("damage", [None, b"{"])
+def test_a_deleted_value_does_not_come_back_with_the_generation_before(path: Path, damage: bytes | None) -> None:
+    kv = opened(path)
+    kv.put("n", "gone", "v")
+    kv.put("n", "k", "old")
+    kv.delete("n", "gone")
+    kv.put("n", "k", "new")
+    if damage is None:
+        path.unlink()
+    else:
+        path.write_bytes(damage)
+    assert opened(path).namespace("n") == {"k": "old"}
+    kv = opened(path)
+    kv.delete("n", "k")
+    path.unlink(missing_ok=True)
+    assert opened(path).namespace("n") == {}
+
+
+def test_a_deletion_that_was_cut_off_is_done_when_it_is_asked_for_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash at any step of it: no generation keeps what a client is told to be gone."""
+    replace = os.replace
+    for step in range(3):
+        left = [step]
+
+        def crash(source: Path, target: Path, left: list[int] = left) -> None:
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            replace(source, target)
+
+        kv = opened(path)
+        kv.put("n", "gone", "v")
+        kv.put("n", "k", "v")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", crash)
+            if step == 2:
+                kv.delete("n", "gone")
+            else:
+                with pytest.raises(KeyboardInterrupt):
+                    kv.delete("n", "gone")
+        opened(path).delete("n", "gone")
+        assert opened(path).namespace("n") == {"k": "v"}
+        path.write_bytes(b"{")
+        assert opened(path).namespace("n") == {"k": "v"}
 
 
 @pytest.mark.parametrize("spare", [False, True])

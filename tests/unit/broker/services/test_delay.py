@@ -171,7 +171,7 @@ def test_a_full_disk_at_the_start_holds_back_deliveries_until_the_positions_are_
 ) -> None:
     """A file that speaks of more log than there is would hide what is delivered now from the start after a crash."""
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     scene.store_delayed(b"one", 1)

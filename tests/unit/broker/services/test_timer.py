@@ -427,7 +427,7 @@ def test_what_is_saved_says_more_than_there_is(scene: Scene) -> None:
 def test_a_full_disk_at_the_start_holds_back_deliveries_until_that_is_replaced(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "no room")
 
     scene.send(b"one", TIMER_DELAY_MS="1000")
