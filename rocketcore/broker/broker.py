@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,6 +137,8 @@ class Broker:
             slow=SlowRequests(config.slow_request_millis, clock),
         )
         context = self._context
+        for table in (self._topics, self._groups, context.offsets):
+            table.on_delete = partial(context.writer.save, table.file, table.encode, both=True)
         levels = store_config.delay_levels
         self._acknowledger = Acknowledger(
             self._store,
@@ -375,6 +378,7 @@ class Broker:
                 runtime_info,
                 self._live,
                 delay_offsets=self._delay.encode,
+                stored=self._pop.stored,
                 uses_tls=self._uses_tls,
             ),
             StatisticsProcessor(context),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import shutil
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +16,7 @@ import pytest
 
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.store import deleted_topics
+from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.queue_notes import QueueNotes
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
@@ -21,11 +25,17 @@ from rocketcore.protocol.schema import Header
 from rocketcore.transport.channel import Channel
 from tests.fixtures.stores import crash_copy
 from tests.integration.broker_client import BrokerClient, running_broker
+from tests.integration.pop_client import GROUP, ack, pop
 from tests.integration.test_broker_transactions import Half
 from tests.unit.broker.fakes import FakeChannel
 
 TIMEOUT = 10.0
 NOTE = "queuebounds"
+TOPIC_GOES = RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader(topic="T")
+GROUP_GOES = (
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    DeleteSubscriptionGroupRequestHeader(group_name=GROUP, clean_offset=True),
+)
 
 
 class Steps:
@@ -218,3 +228,145 @@ def test_a_deleted_group_stays_deleted(tmp_path: Path, held: str, monkeypatch: p
             assert "readers" not in {group for _, group in client.broker._context.offsets.places()}
 
     asyncio.run(check())
+
+
+# ---------------------------------------------------------------------- what was popped
+
+
+async def pop_and_save(client: BrokerClient) -> None:
+    """Have a group that has popped and acknowledged all of T; every file says so."""
+    for body in (b"0", b"1", b"2"):
+        assert (await client.send("T", body)).code == 0
+    for message in await pop(client, "T"):
+        assert (await ack(client, message)).code == 0
+    service = client.broker._pop
+    await service.journal.save()
+    service._commit_synced()
+    client.broker._save_offsets()
+    await client.broker._context.writer.flushed()
+    assert client.broker._context.offsets.find(GROUP, "T", 0) == 3
+
+
+def is_forgotten(client: BrokerClient) -> bool:
+    return not client.broker._pop.state.queues and GROUP not in {
+        group for _, group in client.broker._context.offsets.places()
+    }
+
+
+@pytest.mark.parametrize("request_", [TOPIC_GOES, GROUP_GOES], ids=["topic", "group"])
+def test_the_answer_waits_for_what_the_log_tells_of_it(
+    tmp_path: Path, request_: tuple[int, Header], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Callable[[], None]] = []
+    synced = Committer._synced
+
+    async def run() -> None:
+        steps = Steps("")
+        async with running_broker(tmp_path / "live") as client:
+            await pop_and_save(client)
+            with held_at(steps, monkeypatch), monkeypatch.context() as patch:
+                patch.setattr(Committer, "_synced", lambda *which: held.append(partial(synced, *which)))
+                files = {"topics.json", NOTE} if request_ is TOPIC_GOES else {"subscriptionGroup.json"}
+                deletions = [asyncio.create_task(delete(client, *request_))]
+                await until(lambda: files | {"consumerOffset.json"} <= steps.done and bool(held))
+                # Whoever asks again, as the first answer is late, is not told earlier.
+                deletions.append(asyncio.create_task(delete(client, *request_)))
+                await asyncio.sleep(0)
+                await client.broker._context.writer.flushed()
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                answered = [each.done() for each in deletions]
+            for each in held:
+                each()
+            assert answered[:1] == [False]
+            assert answered[1:] == [False] or request_ is TOPIC_GOES, "the store tells of it, too"
+            assert [(await each).code for each in deletions] == [0, 0]
+            crash_copy(tmp_path / "live", tmp_path / "killed")
+        async with running_broker(tmp_path / "killed") as client:
+            assert is_forgotten(client)
+
+    asyncio.run(run())
+
+
+def test_a_deleted_topic_is_forgotten_where_the_log_lost_what_it_told_of_that(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with running_broker(tmp_path / "live") as client:
+            await pop_and_save(client)
+            crash_copy(tmp_path / "live", tmp_path / "before")
+            assert (await client.ask(*TOPIC_GOES)).code == 0
+            crash_copy(tmp_path / "live", tmp_path / "cut")
+        for name in ("commitlog", "consumequeue"):
+            shutil.rmtree(tmp_path / "cut" / name)
+            shutil.copytree(tmp_path / "before" / name, tmp_path / "cut" / name)
+        async with running_broker(tmp_path / "cut") as client:
+            assert is_forgotten(client)
+            assert client.broker._context.topics.find("T") is None
+
+    asyncio.run(run())
+
+
+def test_a_group_that_popped_is_not_deleted_while_the_log_takes_nothing(tmp_path: Path) -> None:
+    """Only the log tells of it; one that never popped goes."""
+
+    async def run() -> None:
+        async with running_broker(tmp_path) as client:
+            await pop_and_save(client)
+            await client.heartbeat("T", group="readers")
+            await client.pull("T", 0, 1, commit=1)
+            context = client.broker._context
+            client.broker._pop.put(["next", "T", GROUP, 0, 3])  # is not stored any more: nothing of "readers"
+            client.broker._store._committer.fail("write", OSError(errno.EIO, "told to"))
+            refused = await client.ask(*GROUP_GOES)
+            assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "told to" in (refused.remark or "")
+            assert context.groups.exists(GROUP)
+            assert context.offsets.find(GROUP, "T", 0) == 3
+            assert client.broker._pop.state.queues
+            header = DeleteSubscriptionGroupRequestHeader(group_name="readers", clean_offset=True)
+            assert (await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)).code == 0
+            assert not context.groups.exists("readers")
+            assert context.offsets.queues("readers", "T") == {}
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_was_popped_is_deleted_on_a_full_disk(tmp_path: Path) -> None:
+    """The journal tells of it when there is room; the store remembers it until then."""
+
+    async def run() -> None:
+        async with running_broker(tmp_path) as client:
+            await pop_and_save(client)
+            store, journal = client.broker._store, client.broker._pop.journal
+            end = store.next_offset(journal.topic, 0)
+            store._refuse("full", "told to")
+            assert (await client.ask(*TOPIC_GOES)).code == 0
+            assert is_forgotten(client)
+            assert store.next_offset(journal.topic, 0) == end
+            store._refuse("full", "")
+            journal.settle()
+            assert store.next_offset(journal.topic, 0) == end + 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("request_", [TOPIC_GOES, GROUP_GOES], ids=["topic", "group"])
+def test_a_disk_that_lost_the_newest_files_brings_nothing_back(tmp_path: Path, request_: tuple[int, Header]) -> None:
+    """Each file's older generation was replaced, too."""
+    names = ["consumerOffset.json", "topics.json" if request_ is TOPIC_GOES else "subscriptionGroup.json"]
+
+    async def check() -> None:
+        async with running_broker(tmp_path) as client:
+            assert is_forgotten(client)
+            context = client.broker._context
+            assert (context.topics if request_ is TOPIC_GOES else context.groups).table.keys().isdisjoint({"T", GROUP})
+
+    async def run() -> None:
+        async with running_broker(tmp_path) as client:
+            await pop_and_save(client)
+        async with running_broker(tmp_path) as client:
+            assert (await client.ask(*request_)).code == 0
+        for name in names:
+            (tmp_path / "config" / name).write_bytes(b"{")
+        await check()
+
+    asyncio.run(run())

@@ -137,7 +137,7 @@ async def fewer_queues(client: BrokerClient) -> None:
 
 
 async def delete_topic(client: BrokerClient) -> None:
-    client.broker._context.topics.delete("T")
+    client.broker._context.topics.delete(["T"])
 
 
 async def switch_group_off(client: BrokerClient) -> None:

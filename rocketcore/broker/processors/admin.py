@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from rocketcore.broker.config import LIVE_PROPERTIES
@@ -60,7 +60,10 @@ _SHOWN = {"brokerRole": "ASYNC_MASTER", "filterServerNums": "0", "slaveReadEnabl
 
 
 class AdminProcessor:
-    """Answers administration tools; a change is answered when it is on disk."""
+    """Answers administration tools; a change is answered when it is on disk.
+
+    stored  waits until the log is stored up to a place; raises BrokerError where it is not
+    """
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class AdminProcessor:
         live: LiveSettings,
         *,
         delay_offsets: Callable[[], bytes],
+        stored: Callable[[int], Awaitable[None]],
         uses_tls: bool = False,
     ) -> None:
         self._shown = _SHOWN | {"useTLS": "true" if uses_tls else "false"}
@@ -78,6 +82,7 @@ class AdminProcessor:
         self._runtime_info = runtime_info
         self._live = live
         self._delay_offsets = delay_offsets
+        self._stored = stored
         self._config_version = DataVersion(timestamp=context.clock.time_millis())
 
     def routes(self) -> Iterable[Route]:
@@ -185,13 +190,11 @@ class AdminProcessor:
         topics = [topic, *(name for name in again if context.topics.find(name) is not None)]
         noted = [context.store.delete_topic(name) for name in topics]
         context.topics.delete(topics)
-        context.offsets.remove_topics(topics)
+        told_until = context.offsets.remove_topics(topics)
         context.stats.forget_topics(topics)
-        context.writer.save(context.topics.file, context.topics.encode, both=True)
-        context.writer.save(context.offsets.file, context.offsets.encode, both=True)
         logger.info("topic deleted by=%s topic=%s", channel.remote_address, topic)
-        # With only one of the three on disk a crash would bring back the messages, or old offsets for new messages.
-        await asyncio.gather(*noted, context.writer.flushed())
+        # With only some of it on disk a crash would bring back the messages, or old offsets for new messages.
+        await asyncio.gather(*noted, self._stored(told_until), context.writer.flushed())
         return RemotingCommand.response(request)
 
     def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -270,15 +273,15 @@ class AdminProcessor:
     async def delete_group(
         self, channel: Channel, request: RemotingCommand, header: DeleteSubscriptionGroupRequestHeader
     ) -> RemotingCommand:
+        """Remove a group's settings and, where that is asked for, its offsets and what it popped."""
         context = self._context
-        context.groups.delete(header.group_name)
-        context.writer.save(context.groups.file, context.groups.encode, both=True)
-        context.stats.forget_group(header.group_name)
+        told_until = 0
         if header.clean_offset or header.remove_offset:
-            context.offsets.remove_group(header.group_name)
-            context.writer.save(context.offsets.file, context.offsets.encode, both=True)
+            told_until = context.offsets.remove_group(header.group_name)  # may be refused: before anything is changed
+        context.groups.delete(header.group_name)
+        context.stats.forget_group(header.group_name)
         logger.info("group deleted by=%s group=%s", channel.remote_address, header.group_name)
-        await context.writer.flushed()
+        await asyncio.gather(self._stored(told_until), context.writer.flushed())
         return RemotingCommand.response(request)
 
     def all_groups(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -51,8 +51,6 @@ SAVE_SECONDS = 60.0
 ERROR_SECONDS = 10.0
 """What could not be put or read is tried again after this time."""
 
-_DROPS_AT_ONCE = 1000
-"""Topics that one record says were deleted."""
 _MOST_READS = 16
 """Reads of a queue for one POP, where a filter lets nothing through."""
 
@@ -110,6 +108,8 @@ class PopService:
         self._context = context
         self._gate = gate
         self._reader = RecordReader(1)
+        self._dropped: dict[str, int] = {}
+        """Group → where the log has to be stored to for its deletion to be; until it is."""
         self._uncommitted: deque[tuple[int, QueueKey, int]] = deque()
         """Where the log has to be synced to, queue and offset, in this order."""
         self._revive_task = PeriodicTask("broker-pop-revive", self.revive_due, REVIVE_SECONDS)
@@ -326,17 +326,31 @@ class PopService:
         if key in self.state.queues:
             self.put(["reset", *key, offset])
 
-    def _drop(self, topics: Collection[str], group: str) -> None:
-        """Forget topics, or a group, that were deleted."""
+    def _drop(self, topics: Collection[str], group: str) -> int:
+        """Forget topics, or a group, that are deleted; return where the log has to be stored to, 0 where it tells none.
+
+        The store remembers a deleted topic by itself (``PopJournal.load``), so a record of it may come late. Of a group
+        nothing else tells.
+
+        raises  BrokerError where the store takes no record of a group, and nothing has changed then
+        """
+        there = {topic for topic, owner, _ in self.state.queues if topic in topics or owner == group}
+        end = 0
+        if group:
+            durable = self._context.store.durable_offset
+            self._dropped = {name: place for name, place in self._dropped.items() if place > durable}
+            if there:
+                self._dropped[group] = self.put(["drop", "", group]).end_offset
+            end = self._dropped.get(group, 0)
+        elif there:
+            for topic in sorted(there):
+                self.journal.take_back(["drop", topic, ""])
+            self.journal.settle()
+            end = self.journal.end_offset
         self._uncommitted = deque(
             each for each in self._uncommitted if each[1][0] not in topics and group != each[1][1]
         )
-        there = {topic for topic, owner, _ in self.state.queues if topic in topics or owner == group}
-        drops: list[Entry] = (
-            [["drop", "", group]] if group and there else [["drop", each, ""] for each in sorted(there)]
-        )
-        for first in range(0, len(drops), _DROPS_AT_ONCE):
-            self.put(*drops[first : first + _DROPS_AT_ONCE])
+        return end
 
     # ------------------------------------------------------------------ revive
 

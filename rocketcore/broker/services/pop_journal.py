@@ -10,7 +10,8 @@ record of the queue can tell of a message that is not there. The start takes tha
 File  ``config/popState.json``: ``{"journalOffset", "entries"}``, the table as it was at an offset of the queue, written
       every minute, so that a start reads what came since; older records may go with their files. It is made in slices
       while the table changes: of a queue that was looked at later, the first records since say once more what the file
-      says already. What becomes of a message is what the last entry about it says, so that changes nothing.
+      says already. What becomes of a message is what the last entry about it says, so that changes nothing. A topic
+      that was deleted behind the last record before that offset is passed over: what is new of its name came later.
 
 Java's brokers keep messages ``ck`` and ``ack`` in the eight queues of this topic; theirs and ours pass each other over.
 """
@@ -69,7 +70,8 @@ class PopJournal:
         self._writer = writer
         self._clock = clock
         self._owed: list[Entry] = []
-        """What takes back entries of a message that did not get to its retry topic: first in the next record."""
+        """What is applied and not put: first in the next record. Mostly it takes back entries of a message that did not
+        get to its retry topic."""
         self._saved = 0
         self._needed = 0
         self._step = step
@@ -80,9 +82,11 @@ class PopJournal:
         """Make the table of what was saved and of the records since; raises OSError where it cannot be saved anew."""
         saved = self._file.load(_parse)
         begin, entries = saved if saved is not None else (0, [])
-        for entry in entries:
-            self._state.apply(entry)
         low, high = self._store.min_offset(self.topic, 0), self._store.max_offset(self.topic, 0)
+        told_until = self._place_before(min(begin, high), low)
+        for entry in entries:
+            if not self._store.is_deleted(entry[1], told_until):
+                self._state.apply(entry)
         self._saved = self._needed = min(begin, high)
         if begin > high:
             # The log lost its end. New records will have the offsets that were noted, and must not be passed over.
@@ -91,6 +95,13 @@ class PopJournal:
         if begin < low and saved is not None:
             logger.error("journal of popped messages begins late topic=%s noted=%d begin=%d", self.topic, begin, low)
         self._replay(max(min(begin, high), low), high)
+
+    def _place_before(self, offset: int, low: int) -> int:
+        """Return the physical offset of the last record before one; where retention took it, of what is left."""
+        if offset <= low:
+            return self._store.min_physical_offset
+        place = self._store.place(self.topic, 0, offset - 1)
+        return self._store.max_physical_offset if place is None else place  # not known: nothing was deleted behind it
 
     def _replay(self, begin: int, end: int) -> None:
         reader = RecordReader(_MAX_PER_READ)
@@ -151,18 +162,28 @@ class PopJournal:
         return result
 
     def take_back(self, entry: Entry) -> None:
-        """Apply an entry now that undoes the last one that was put, and have it put before any other."""
+        """Apply an entry that the store did not take, or that undoes the last one; have it put before any other."""
         self._state.apply(entry)
         self._owed.append(entry)
 
     def _put(self, *entries: Entry) -> PutResult:
-        body = msgspec.json.encode([*self._owed, *entries])
+        while len(self._owed) > _ENTRIES_AT_ONCE:  # more than fit into a record may be: topics deleted on a full disk
+            result = self._put_record(self._owed[:_ENTRIES_AT_ONCE])
+            if result.status is not PutStatus.PUT_OK:
+                return result
+            del self._owed[:_ENTRIES_AT_ONCE]
+        result = self._put_record([*self._owed, *entries])
+        if result.status is PutStatus.PUT_OK:
+            self._owed.clear()
+        return result
+
+    def _put_record(self, entries: list[Entry]) -> PutResult:
+        body = msgspec.json.encode(entries)
         now = self._clock.time_millis()
         message = StoredMessage(topic=self.topic, queue_id=0, body=body, properties=_TAGS, born_timestamp=now)
         result = self._store.put(message)
         if result.status is PutStatus.PUT_OK:
             self.end_offset = result.end_offset
-            self._owed.clear()
         return result
 
     # ------------------------------------------------------------------ saving

@@ -40,8 +40,10 @@ class ConsumerOffsets:
         self.data_version = DataVersion()
         self.on_reset: Callable[[str, str, int, int], None] = lambda group, topic, queue_id, queue_offset: None
         """Hears of each reset."""
-        self.on_remove: Callable[[Collection[str], str], None] = lambda topics, group: None
-        """Hears of topics, or else of a group, that are forgotten; the other is empty."""
+        self.on_remove: Callable[[Collection[str], str], int] = lambda topics, group: 0
+        """Hears of topics, or else of a group, that are forgotten; the other is empty. Returns what they do."""
+        self.on_delete: Callable[[], None] = lambda: None
+        """Called after each deletion that found something."""
 
     def load(self) -> None:
         """Read the file; what is missing or malformed counts as never committed."""
@@ -161,16 +163,24 @@ class ConsumerOffsets:
         """Topic and group of every pair that has offsets now, also while they change."""
         return map(_split, list(self._offsets))
 
-    def remove_topics(self, topics: Collection[str]) -> None:
-        """Forget every group's offsets in topics that were deleted."""
-        gone = frozenset(topics)
-        self._remove(lambda name, _: name in gone)
-        self.on_remove(gone, "")
+    def remove_topics(self, topics: Collection[str]) -> int:
+        """Forget every group's offsets in topics that were deleted.
 
-    def remove_group(self, group: str) -> None:
-        """Forget a group's offsets in every topic."""
+        returns  where the log has to be stored to before nothing brings them back; 0: it tells of none
+        """
+        gone = frozenset(topics)
+        end_offset = self.on_remove(gone, "")
+        self._remove(lambda name, _: name in gone)
+        return end_offset
+
+    def remove_group(self, group: str) -> int:
+        """Forget a group's offsets in every topic; returns what ``remove_topics`` does.
+
+        raises  BrokerError where the log has to tell and cannot; nothing is forgotten then
+        """
+        end_offset = self.on_remove((), group)
         self._remove(lambda _, owner: owner == group)
-        self.on_remove((), group)
+        return end_offset
 
     def clone(self, source: str, destination: str, topic: str) -> None:
         """Copy a group's offsets in a topic to another group; raises BrokerSystemError where there is no room."""
@@ -194,11 +204,14 @@ class ConsumerOffsets:
         return changed
 
     def _remove(self, doomed: Callable[[str, str], bool]) -> None:
+        found = False
         for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if doomed(*_split(key))]:
                 table.pop(key).clear()
-                self._dirty = True
+                found = self._dirty = True
         self._count, self._pulled_count = _count(self._offsets), _count(self._pulled)
+        if found:
+            self.on_delete()
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -26,7 +26,10 @@ FORBIDDEN_CAPACITY = 100_000
 
 
 class SubscriptionGroups:
-    """Group settings by name; ``table`` is read only. ``on_change`` is called after each change."""
+    """Group settings by name; ``table`` is read only. ``on_change`` is called after each change.
+
+    on_delete  is called, too, after each deletion
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class SubscriptionGroups:
     ) -> None:
         self.file = file
         self._on_change = on_change
+        self.on_delete: Callable[[], None] = lambda: None
         self._auto_create = auto_create
         self._clock = clock
         self.table: dict[str, SubscriptionGroupConfig] = {}
@@ -134,6 +138,7 @@ class SubscriptionGroups:
         if self.table.pop(group, None) is not None:
             self._forbidden.pop(group, None)
             self._changed()
+            self.on_delete()
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """All groups with their version, as request 201 answers them."""

@@ -83,6 +83,7 @@ class TopicConfigs:
     """Topic settings by name, in ``table``, which is read only.
 
     on_change  is called with the changed topics after each change; empty: all
+    on_delete  is called, too, after each deletion
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class TopicConfigs:
         self._config = config
         self.file = file
         self._on_change = on_change
+        self.on_delete: Callable[[], None] = lambda: None
         self._clock = clock
         self.table: dict[str, TopicConfig] = {}
         self._texts: dict[str, bytes] = {}
@@ -232,6 +234,7 @@ class TopicConfigs:
             self._texts.pop(topic, None)
         if any(removed):
             self._changed(())
+            self.on_delete()
 
     def set_order_topics(self, names: Iterable[str]) -> None:
         """Adopt the name server's list of ordered topics (Java: ``updateOrderTopicConfig``)."""

@@ -9,14 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rocketcore.broker.services import pop_journal
 from rocketcore.broker.services.pop_journal import PopJournal
 from rocketcore.broker.state.json_file import JsonFile, StateWriter
 from rocketcore.broker.state.pop_state import Entry, PopState
-from rocketcore.broker.store import MessageStore, StoredMessage
+from rocketcore.broker.store import MessageStore, PutStatus, StoredMessage
 from rocketcore.broker.store.consume_queue import ConsumeQueue
+from rocketcore.broker.store.lookups import Lookups
 from rocketcore.service import ManualClock
 from tests.integration.broker_client import store_config
 
@@ -189,6 +191,27 @@ def test_what_could_not_be_put_is_taken_back_before_anything_else_is(tmp_path: P
     asyncio.run(main())
 
 
+def test_more_is_owed_than_a_record_holds(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.store._refuse("full", "told to")
+            for number in range(600):
+                one.journal.take_back(["next", "T" * 120 + str(number), "g", 0, number])
+            one.journal.settle()
+            assert one.store.next_offset(TOPIC, 0) == 0
+            one.store._refuse("full", "")
+            assert one.journal.put(["next", "T", "g", 0, 1]).status is PutStatus.PUT_OK
+            assert one.store.next_offset(TOPIC, 0) == 3
+            await one.stored()
+            queues = one.state.queues
+        async with life(tmp_path, clock) as one:
+            assert one.state.queues == queues
+            assert len(queues) == 601
+
+    asyncio.run(main())
+
+
 def test_what_is_noted_beyond_the_end_of_the_log_is_noted_anew(tmp_path: Path) -> None:
     """New records get the offsets that the note counts as read."""
 
@@ -220,6 +243,47 @@ def test_an_entry_of_a_topic_that_was_deleted_later_is_passed_over(tmp_path: Pat
             await one.store.delete_topic("T")
         async with life(tmp_path, clock) as one:
             assert one.left() == set()
+
+    asyncio.run(main())
+
+
+def test_what_was_saved_of_a_topic_is_passed_over_where_it_was_deleted_since(tmp_path: Path) -> None:
+    """Whether the log tells of that or not: a power cut may have taken the record."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.store.put(StoredMessage(topic="T", queue_id=0, body=b"1"))
+            one.journal.put(POPPED, ["pop", "U", *POPPED[2:]])
+            await one.journal.save()
+            await one.store.delete_topic("T")
+        async with life(tmp_path, clock) as one:
+            assert set(one.state.queues) == {("U", "g", 0)}
+            # One that is made anew is another: what is saved of it counts, also where its place cannot be read.
+            one.store.put(StoredMessage(topic="T", queue_id=0, body=b"2"))
+            one.journal.put(POPPED)
+            await one.journal.save()
+        async with life(tmp_path, clock) as one:
+            assert one.left() == {0, 1, 2}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Lookups, "place", lambda *_: None)
+            async with life(tmp_path, clock) as one:
+                assert one.left() == {0, 1, 2}
+
+    asyncio.run(main())
+
+
+def test_what_was_saved_of_a_deleted_topic_is_passed_over_where_the_journal_is_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with life(tmp_path, clock) as one:
+            one.store.put(StoredMessage(topic="T", queue_id=0, body=b"1"))
+            await one.stored()
+            await one.store.delete_topic("T")
+        text = msgspec.json.encode({"journalOffset": 0, "entries": [POPPED, ["pop", "U", *POPPED[2:]]]})
+        (tmp_path / "popState.json").write_bytes(text)
+        async with life(tmp_path, clock) as one:
+            assert set(one.state.queues) == {("U", "g", 0)}
 
     asyncio.run(main())
 
