@@ -99,6 +99,8 @@ PAGES = {
 
 def write_everything(page: Page, namesrv: str) -> None:
     """Change what the console can change, by its forms, and see that it is done."""
+    from playwright.sync_api import expect
+
     page.goto("/topics")
     page.get_by_role("link", name="New topic").click()
     page.get_by_label("Name").fill("browser-made")
@@ -118,7 +120,7 @@ def write_everything(page: Page, namesrv: str) -> None:
     page.get_by_label("Tag").fill("here")
     page.get_by_role("button", name="Send").click()
     page.get_by_role("status").get_by_role("link").click()
-    assert "from a browser" in page.locator("main").inner_text()
+    expect(page.locator("main")).to_contain_text("from a browser")
 
     page.goto("/topic/delete?name=browser-made")
     page.locator("input[name=typed]").fill("browser-made")
@@ -141,12 +143,12 @@ def write_everything(page: Page, namesrv: str) -> None:
         page.goto(f"/message?{PLACE}")
         page.get_by_role("link", name="Resend").click()
         page.get_by_role("button", name="Resend").click()
-        assert "done" in page.get_by_role("status").inner_text()
+        expect(page.get_by_role("status")).to_contain_text("done")
 
     page.goto(f"/dead-letters/group?name={GROUP}")
     page.locator("tbody input[type=checkbox]").first.check()
     page.get_by_role("button", name="Redrive the chosen ones").click()
-    assert page.get_by_role("status").locator(".pill").inner_text() == "done"
+    expect(page.get_by_role("status").locator(".pill")).to_have_text("done")
     page.get_by_role("link", name="Redrive all").click()
     page.get_by_label("At most so many a second").fill("1000")
     page.get_by_role("button", name="Show the plan").click()

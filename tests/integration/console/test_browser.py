@@ -158,11 +158,11 @@ def test_lists_and_forms_need_no_javascript(open_page: Callable[..., Page]) -> N
     page = open_page(scripts=False)
     page.goto(f"/topics?q={TOPIC}")
     page.get_by_role("link", name=TOPIC).first.click()
-    assert "key-5" in page.content()
+    page.get_by_text("key-5").first.wait_for()
     page.goto(f"/topic?name={TOPIC}&tab=publish")
     page.get_by_label("Body").fill("without a script")
     page.get_by_role("button", name="Send").click()
-    assert "The message was stored" in page.content()
+    page.get_by_text("The message was stored").first.wait_for()
     page.goto("/groups")
     assert GROUP in page.content().replace("<wbr>", "")
 
