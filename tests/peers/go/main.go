@@ -167,14 +167,22 @@ func request() {
 	p, err := rocketmq.NewProducer(producerOptions()...)
 	must(err)
 	must(p.Start())
-	// A broker knows where replies go once this one's first heartbeat, a second from now, was there: at those it knows.
-	must(p.SendOneWay(context.Background(), primitive.NewMessage(*topic, []byte("no question"))))
-	time.Sleep(2 * time.Second)
+	// A broker knows where replies go once a heartbeat was there. A producer sends its first a second after its start, to
+	// those it knows by then, perhaps none; a consumer of the same process sends one for both before it has started.
+	c, err := rocketmq.NewPushConsumer(consumerOptions()...)
+	must(err)
+	must(c.Subscribe(*topic, selector(), func(
+		ctx context.Context, messages ...*primitive.MessageExt,
+	) (consumer.ConsumeResult, error) {
+		return consumer.ConsumeSuccess, nil
+	}))
+	must(c.Start())
 	for number := 0; number < *count; number++ {
 		reply, err := p.Request(context.Background(), *wait, primitive.NewMessage(*topic, body(number)))
 		must(err)
 		tell(seen{"reply": string(reply.Body)})
 	}
+	must(c.Shutdown())
 	must(p.Shutdown())
 }
 
