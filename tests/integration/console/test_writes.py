@@ -249,7 +249,7 @@ def test_all_dead_letters_are_redriven_at_a_rate_once_their_plan_was_shown(
     refused(browser.send(shown, shown, {"plan": stale, "typed": group}), 409, "nothing was redriven")
     assert browser.send(f"{shown}&rate=10000", shown, {"typed": group}).status_code == 303
     while (plan := browser.api(shown))["redrive"]["state"] == "running":
-        time.sleep(0.001)
+        time.sleep(0.001)  # over HTTP nothing tells of the end; short, so that the page is asked for around it
     redrive = plan["redrive"]
     assert (redrive["state"], redrive["done"], redrive["error"]) == ("done", redrive["count"], None)
     assert plan["messages"] == 0, "what is done has nothing left, in one page"
