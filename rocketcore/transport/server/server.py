@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R", bound="Responder")
 
+_FREE_PAIRS: Final = 20
+"""So many chosen ports are given up where the second port beside them is somebody else's."""
 _ABORT_SECONDS: Final = 1.0
 """How long a stop waits for handlers that it cancelled, and for connections that it cut."""
 
@@ -75,8 +77,9 @@ class RemotingServer:
     """A listening socket and the handlers of its requests.
 
     host, port                  where to listen; port 0 takes a free one, ``port`` names it after ``start()``
-    second_port                 how far from ``port`` another one is, where the same is served; where it is taken, it is
-                                left out with a warning; 0: none
+    second_port                 how far from ``port`` another one is, where the same is served; a port that is chosen
+                                is one whose second is free, beside one that was asked for a taken one is left out
+                                with a warning; 0: none
     name                        in log lines and task names
     idle_timeout                seconds without traffic after which a connection is closed
     connections                 how many, and whose PROXY preamble is believed. Descriptors that the process needs for
@@ -188,16 +191,17 @@ class RemotingServer:
         self._certificate.load()
         self._all_closed = asyncio.Event()
         self._accepting = True
-        await self._listen(self._requested_port)
-        self.port = self._listeners[0].sockets[0].getsockname()[1]
-        if self._second_port and 0 < self.port + self._second_port <= 65535:
-            try:
-                await self._listen(self.port + self._second_port)
-            except OSError as error:
-                second = join(self._host, self.port + self._second_port)
-                logger.warning(
-                    "second port not there server=%s address=%s reason=%s", self.name, second, error.strerror
-                )
+        taken = await self._listen_at_both()
+        for _ in range(0 if self._requested_port else _FREE_PAIRS):
+            if taken is None:
+                break
+            first = self._listeners.pop()
+            first.close()
+            first.end()
+            taken = await self._listen_at_both()
+        if taken is not None:
+            second = join(self._host, self.port + self._second_port)
+            logger.warning("second port not there server=%s address=%s reason=%s", self.name, second, taken.strerror)
         limits = self._endpoint.limits
         interval = max(0.05, min(limits.idle_timeout, limits.partial_frame_timeout) / 4)
         self._sweeper = PeriodicTask(f"{self.name}-sweep", self._sweep, interval)
@@ -205,6 +209,17 @@ class RemotingServer:
         for listener in self._listeners:
             address = join(*listener.sockets[0].getsockname()[:2])
             logger.info("listening server=%s address=%s", self.name, address)
+
+    async def _listen_at_both(self) -> OSError | None:
+        """Listen at the port, then at the second one; returns why that is not there."""
+        await self._listen(self._requested_port)
+        self.port = self._listeners[0].sockets[0].getsockname()[1]
+        if self._second_port and 0 < self.port + self._second_port <= 65535:
+            try:
+                await self._listen(self.port + self._second_port)
+            except OSError as error:
+                return error
+        return None
 
     async def _listen(self, port: int) -> None:
         listener = await open_listener(self._host, port, self._connection, monotonic=self._endpoint.clock.monotonic)
