@@ -6,7 +6,9 @@ lacks, makes it again, and so on until it has its answer. ``read`` is both, for 
 Order     What one owner, mostly a connection, reads is answered in the order in which it was asked for: behind a read
           that waits, others of its owner wait too.
 Bounds    An owner may have ``PER_OWNER`` reads waiting, all together ``CAPACITY``; more are refused with SYSTEM_BUSY.
-          At most ``THREADS`` ranges are being read, each of some hundred KiB, into the system's memory and not ours.
+          At most ``THREADS`` ranges are being read, each of a MiB at most, into the system's memory and not ours.
+Ahead     What is read ahead of a reader (``Pages.read_ahead``) is read when nothing waits for a thread, and is as if it
+          had never been tried where the disk refuses it and nobody waits for it.
 Deadline  A read that has no answer after ``SECONDS`` fails, is counted and named; so do those behind it when they have
           waited as long. A thread that hangs in the disk hangs alone, with a descriptor of its own; ``stop`` leaves it.
 
@@ -87,6 +89,7 @@ class ColdReads:
         self._count = 0
         self._loads: dict[LogRange | UnitRange, _Load] = {}
         self._pending: deque[_Load] = deque()
+        self._ahead: deque[_Load] = deque()
         self._idle: list[DiskThread] = []
         self._busy: set[DiskThread] = set()
 
@@ -96,12 +99,14 @@ class ColdReads:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._pages.read_ahead = self._read_ahead
         self._pages.begin()
 
     async def stop(self) -> None:
         """Fail what waits, end the threads; one that hangs in the disk is left to itself."""
         self._loop = None
         self._pending.clear()
+        self._ahead.clear()
         for owner in list(self.waiting):
             self.forget(owner, "the store is shutting down")
         for thread in self._busy:
@@ -209,18 +214,30 @@ class ColdReads:
             if load is None:
                 load = self._loads[what] = _Load(what)
                 self._pending.append(load)
+            elif not load.waiting and load in self._ahead:
+                self._ahead.remove(load)
+                self._pending.append(load)
             # A disk that never answers does not gather those who gave it up.
             load.waiting = [each for each in load.waiting if not each.ended]
             load.waiting.append(waiting)
         self._work()
 
+    def _read_ahead(self, what: LogRange) -> bool:
+        """Read a range when a thread is free; returns False where others have to be read ahead first."""
+        if self._loop is None or len(self._ahead) >= THREADS or what in self._loads:
+            return False
+        load = self._loads[what] = _Load(what)
+        self._ahead.append(load)
+        self._work()
+        return True
+
     def _work(self) -> None:
         """Give threads that are idle something to read."""
-        while self._pending:
+        while self._pending or self._ahead:
             thread = self._idle.pop() if self._idle else self._new_thread()
             if thread is None:
                 return
-            load = self._pending.popleft()
+            load = self._pending.popleft() if self._pending else self._ahead.popleft()
             self._busy.add(thread)
             self.cold_reads += 1
             thread.submit(load.what.load, partial(self._loaded, thread, load))
@@ -243,7 +260,10 @@ class ColdReads:
         self._idle.append(thread)
         del self._loads[load.what]
         failure = error if isinstance(error, OSError) or error is None else OSError(errno.EIO, repr(error))
-        self._pages.loaded(load.what, load.what.begin if end is None else end, failure)
+        if failure is not None and not load.waiting and isinstance(load.what, LogRange):
+            self._pages.not_read(load.what)
+        else:
+            self._pages.loaded(load.what, load.what.begin if end is None else end, failure)
         for waiting in load.waiting:
             waiting.loads -= 1
             if not waiting.ended and not waiting.loads:

@@ -10,6 +10,9 @@ recent  what was written a moment ago is in memory
 known   of chunks of 128 KiB it is remembered for a second or two that they are; the next pulls go by that
 units   those in memory of a queue are never asked about, those in files are read with RWF_NOWAIT
 
+For one who reads on where the log was read a moment ago the range behind the one that it is at is read ahead
+(``read_ahead``), so that it finds it in memory: it waits for the disk when it reads faster than the disk does.
+
 A system short of memory may take a page between the question and the read: then that one read waits on the loop.
 
 A page that the disk did not give is remembered as long, and is an error of the reads that need it without another try.
@@ -21,7 +24,7 @@ import contextlib
 import errno
 import os
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Cold", "LogRange", "Pages", "UnitRange"]
 
 CHUNK_BYTES = 128 << 10
-AHEAD_BYTES = 512 << 10
+AHEAD_BYTES = 1 << 20
 """Read at once for one who reads on where the log was read a moment ago."""
 
 ASKED_BYTES = 4 << 20
@@ -97,15 +100,22 @@ class Pages:
 
     asks         whether the read that is being made may not wait for the disk
     recent_from  physical offset from which on the log was written a moment ago
+    read_ahead   has a thread read a range that nobody waits for yet, and ``loaded`` called; returns whether it will
     """
 
     def __init__(self, log: CommitLog) -> None:
         self.asks = False
         self.recent_from = 0
+        self.read_ahead: Callable[[LogRange], bool] = lambda _: False
         self._log = log
         self._end = 0
         self._known: set[int] = set()
         self._known_before: set[int] = set()
+        self._coming: dict[int, LogRange] = {}
+        """Physical offset → what is being read ahead from there."""
+        self._followed: dict[int, int] = {}
+        """Physical offset of a range that was read for one who reads on → where its segment is read ahead from, once
+        somebody reads there."""
         self._failed: dict[int | UnitRange, OSError] = {}
         self._failed_before: dict[int | UnitRange, OSError] = {}
 
@@ -119,6 +129,8 @@ class Pages:
         """Forget what was known before the last call; called every second."""
         self._known_before, self._known = self._known, set()
         self._failed_before, self._failed = self._failed, {}
+        known = self._known_before
+        self._followed = {at: end for at, end in self._followed.items() if at in known or at in self._coming}
         self._log.windows.clear()
         self._log.resident.age()
         end = self._log.end_offset
@@ -153,6 +165,8 @@ class Pages:
         known, before, start = self._known, self._known_before, segment.start
         last = min(recent, begin + most)
         while end < last and (start + end in known or start + end in before):
+            if start + end in self._followed:
+                self._read_on(segment, end)
             end += CHUNK_BYTES
         return begin, segment.size if end >= recent else min(end, segment.size)
 
@@ -215,13 +229,20 @@ class Pages:
         for chunk in range(first, end, CHUNK_BYTES):
             if start + chunk not in self._known and start + chunk not in self._known_before:
                 break
+            if start + chunk in self._followed:
+                self._read_on(segment, chunk)
         else:
             return None
+        coming = self._coming.get(start + chunk)
+        if coming is not None:
+            return coming
         length = self._length(segment)
         stop = min(-(-end // CHUNK_BYTES) * CHUNK_BYTES, length)
         before = start + chunk - CHUNK_BYTES
         reads_on = before in self._known or before in self._known_before
-        absent = segment.first_absent(chunk, min(max(stop, chunk + ASKED_BYTES), length) if reads_on else stop)
+        absent = segment.first_absent(chunk, stop)
+        if reads_on and absent == stop:
+            absent = segment.first_absent(stop, min(max(stop, chunk + ASKED_BYTES), length))
         self._note(segment, chunk, absent)
         if absent < begin:
             absent = segment.first_absent(begin, end)
@@ -233,7 +254,22 @@ class Pages:
         before = start + absent - CHUNK_BYTES
         if before in self._known or before in self._known_before:
             stop = max(stop, min(absent + AHEAD_BYTES, length))
+            self._followed[start + absent] = stop
         return LogRange(segment, absent, stop)
+
+    def _read_on(self, segment: Segment, position: int) -> None:
+        """Have the range behind the one at ``position`` read, for whoever reads here."""
+        start = segment.start
+        begin = self._followed.pop(start + position)
+        end = min(begin + AHEAD_BYTES, self._length(segment))
+        at = start + begin
+        is_there = at in self._known or at in self._known_before or at in self._coming or at >= self.recent_from
+        if is_there or begin >= end or self._failed or self._failed_before:
+            return
+        following = LogRange(segment, begin, end)
+        if self.read_ahead(following):
+            self._coming[at] = following
+            self._followed[at] = end
 
     def want_units(self, files: FileSystem, path: Path, begin: int, end: int) -> NoReturn:
         """Raise Cold for bytes of a file of a consume queue that are not in memory, OSError where they just failed."""
@@ -252,12 +288,18 @@ class Pages:
             if error is not None:
                 self._failed[what] = error
             return
+        self.not_read(what)
         self._note(what.segment, what.begin, readable_to)
         if error is None and readable_to < what.end:
             error = OSError(errno.EIO, f"the page at byte {readable_to} cannot be read", str(what.path))
         if error is not None:
             self._failed[what.segment.start + readable_to - readable_to % _PAGE] = error
             self._log.windows.clear()
+
+    def not_read(self, what: LogRange) -> None:
+        """A range is not being read ahead any more."""
+        if self._coming.get(at := what.segment.start + what.begin) == what:
+            del self._coming[at]
 
     def _length(self, segment: Segment) -> int:
         """Return how many bytes of a segment may have been written."""
