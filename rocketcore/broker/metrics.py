@@ -199,7 +199,11 @@ class BrokerMetrics:
             "rocketcore_damaged_messages_total", "Messages found damaged, and left out", store.figures.damaged_records
         )
         counter("rocketcore_log_read_errors_total", "Reads of the log that the disk failed", store.figures.read_errors)
-        counter("rocketcore_cold_reads_total", "Ranges read from the disk for consumers, of the log or a queue", store.reads.cold_reads)
+        counter(
+            "rocketcore_cold_reads_total",
+            "Ranges read from the disk for consumers, of the log or a queue",
+            store.reads.cold_reads,
+        )
 
     async def _add_clients(self, sheet: _Sheet) -> None:
         context = self._context

@@ -79,6 +79,8 @@ class Console:
         self.guard = Guard()
         self.sessions = Sessions()
         self.tails = 0
+        self.leaving = asyncio.Event()
+        """Set when the server is to end: a live tail would hold it up."""
         self.audit: deque[dict[str, Any]] = deque(maxlen=MOST_AUDITED)
         self._basic: dict[str, Session] = {}
         self._hashing = asyncio.Lock()

@@ -14,6 +14,8 @@ from rocketcore.errors import ConfigError, RocketError
 if TYPE_CHECKING:
     import uvicorn
 
+    from rocketcore.console.console import Console
+
 __all__ = ["ConsoleThread", "address_of", "bind", "check_extra", "server_of"]
 
 
@@ -46,8 +48,16 @@ def server_of(settings: ConsoleSettings) -> uvicorn.Server:
 
     from rocketcore.console.app import create_app
 
+    app = create_app(settings)
+    console: Console = app.state.console
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            console.leaving.set()
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         lifespan="on",
         log_config=None,
         log_level="warning",
@@ -59,7 +69,7 @@ def server_of(settings: ConsoleSettings) -> uvicorn.Server:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=1,
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 class ConsoleThread:

@@ -7,6 +7,7 @@ so that a topic of thousands of messages a second freezes neither the browser no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -82,7 +83,7 @@ class Tail:
 
 
 async def events(visit: Visit) -> Response:
-    """Answer the events ``rows`` and ``count``, finished HTML both, until the browser leaves."""
+    """Answer the events ``rows`` and ``count``, finished HTML both, until the browser or the console leaves."""
     topic = visit.needed("name")
     console = visit.console
     too_many = f"{MOST_TAILS} live tails are open: close one"
@@ -99,9 +100,10 @@ async def events(visit: Visit) -> Response:
             return
         console.tails += 1
         try:
-            while True:
+            while not console.leaving.is_set():
                 yield _event("count", f"{visit.text('seen')} {tail.seen:,} · {visit.text('dropped')} {tail.dropped:,}")
-                await asyncio.sleep(LOOK_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(console.leaving.wait(), LOOK_SECONDS)
                 try:
                     rows = [message_object(each) for each in reversed(await tail.look())]
                 except RocketError as error:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,17 @@ def test_a_console_alone(cluster: LocalCluster, number: signal.Signals, code: in
     with started("console", "--namesrv", cluster.namesrv, "--listen", "127.0.0.1:0") as (process, ready):
         assert "broker-b" in page(ready["url"] + "brokers")
         assert end(process, number) == code
+
+
+def test_a_live_tail_ends_with_its_console(cluster: LocalCluster, make_topic: Callable[..., str]) -> None:
+    with started("console", "--namesrv", cluster.namesrv, "--listen", "127.0.0.1:0") as (process, ready):
+        with urllib.request.urlopen(f"{ready['url']}topic/tail?name={make_topic(1)}", timeout=60) as tail:
+            assert tail.readline() == b"event: count\n"
+            process.send_signal(signal.SIGINT)
+            assert tail.read().endswith(b"\n\n"), "a whole answer"
+        assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 @pytest.mark.alone

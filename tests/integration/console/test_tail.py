@@ -73,7 +73,8 @@ def test_those_that_begin_together_are_no_more(cluster: LocalCluster, make_topic
 
     async def run() -> None:
         async with aio.Admin(cluster.namesrv) as admin:
-            console = SimpleNamespace(tails=0, templates=SimpleNamespace(get_template=lambda name: None))
+            templates = SimpleNamespace(get_template=lambda name: None)
+            console = SimpleNamespace(tails=0, leaving=asyncio.Event(), templates=templates)
             visit: Any = SimpleNamespace(
                 admin=admin, console=console, given=lambda name: "", needed=lambda name: topic,
                 language=Language("en"), text=lambda english: english,
