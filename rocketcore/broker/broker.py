@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -369,7 +369,7 @@ class Broker:
             RecallProcessor(context, self._gate),
             ClientProcessor(context),
             ConsumerProcessor(context),
-            ResetProcessor(context, self._offsets_reset),
+            ResetProcessor(context, self._offsets_reset, self._resets_stored),
             RelayProcessor(context),
             AssignmentProcessor(context, self._modes, self._route),
             AdminProcessor(
@@ -419,6 +419,12 @@ class Broker:
             self._pull.long_poll.offset_reset(topic, group, queue_id)
         self._pop_processor.poll.offset_reset(topic, group)
 
+    async def _resets_stored(self) -> None:
+        """Wait until nothing takes back the resets that were made: their offsets, and what POP knows of them."""
+        offsets = self._context.offsets
+        self._context.writer.save(offsets.file, offsets.encode)
+        await asyncio.gather(self._context.writer.flushed(), self._pop.stored(self._pop.journal.end_offset))
+
     async def _route(self, topic: str) -> TopicRouteData | None:
         return None if self._outer is None else await self._outer.route(topic)
 
@@ -426,10 +432,12 @@ class Broker:
         """Whether a topic is deleted, with what was stored for it at a place in the log."""
         return self._topics.find(topic) is None and self._store.is_deleted(topic, physical_offset)
 
-    def _topics_changed(self, topics: Iterable[TopicConfig]) -> None:
+    def _topics_changed(self, topics: Collection[TopicConfig]) -> None:
         self._context.writer.save(self._topics.file, self._topics.encode)
         self._send.topics_changed()
         self._pull.settings_changed()
+        for topic in topics:
+            self._pop_processor.poll.topic_changed(topic.topic_name)
         if self._outer is not None:
             self._outer.topics_changed(topics)
 

@@ -10,6 +10,7 @@ from typing import Any
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.protocol.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
@@ -48,6 +49,12 @@ async def pop(client: BrokerClient, topic: str, **fields: Any) -> list[Popped]:
 
 async def ack(client: BrokerClient, message: Popped, group: str = GROUP) -> RemotingCommand:
     return await client.ask(RequestCode.ACK_MESSAGE, ack_header(message, group))
+
+
+async def reset(client: BrokerClient, topic: str, **fields: Any) -> RemotingCommand:
+    """Move the group, forward and back."""
+    header = ResetOffsetRequestHeader(topic=topic, group=GROUP, force=True, **fields)
+    return await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
 
 
 async def ask_hide(

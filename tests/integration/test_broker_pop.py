@@ -19,7 +19,7 @@ from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import SELECT_ALL
 from rocketcore.broker.services.pop import Asked
 from rocketcore.broker.store import Cold
-from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.codes import MAX_PROPERTIES_BYTES, RequestCode, ResponseCode
 from rocketcore.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
@@ -410,5 +410,32 @@ def test_no_client_sends_to_the_journal(tmp_path: Path) -> None:
         async with running_broker(tmp_path) as client:
             answer = await client.send("rmq_sys_REVIVE_LOG_DefaultCluster")
             assert answer.code != 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("room", [0, 60, 130])
+def test_a_message_whose_properties_are_nearly_full_comes_again(tmp_path: Path, room: int) -> None:
+    """What the broker notes in it is left out where it has no room, and what is longest where its handle has none."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            size = MAX_PROPERTIES_BYTES
+            while (await client.send("Probe", properties={"K": "x" * size})).code != 0:
+                size -= 1
+            assert (await client.send("T", b"full", properties={"K": "x" * (size - room)})).code == 0
+            assert len(await pop(client, "T", clock=clock)) == 1
+            for times in (1, 2):
+                await client.send("T", b"%d" % times)
+                clock.advance(61)
+                await revive(client)
+                messages = {message.body: message for message in await pop(client, "T", clock=clock)}
+                assert messages.keys() == {b"full", b"%d" % times}
+                assert (await ack(client, messages[b"%d" % times])).code == 0
+            assert (await ack(client, messages[b"full"])).code == 0
+            clock.advance(61)
+            await revive(client)
+            assert await pop(client, "T", clock=clock) == []
 
     asyncio.run(main())

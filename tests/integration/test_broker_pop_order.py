@@ -6,6 +6,8 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.headers.consumer import (
     QueryConsumerOffsetRequestHeader,
@@ -153,5 +155,86 @@ def test_a_pop_that_waits_goes_on_when_the_queue_is_free(tmp_path: Path) -> None
             clock.advance(61)
             await revive(client)
             assert told(await waits) == [(b"1", 2)]
+
+    asyncio.run(main())
+
+
+def test_what_is_hidden_untried_holds_its_queue_up_after_a_start_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(2):
+                await client.send("T", b"%d" % number)
+            (message,) = await pop(client, "T", clock=clock, order=True, max_msg_nums=1)
+            await hide(client, message, 30_000, suspend=True)
+            assert await pop(client, "T", clock=clock, order=True) == []
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, max_msg_nums=1)
+            assert await ordered() == []
+            clock.advance(31)
+            await revive(client)
+            assert told(await ordered()) == [(b"0", 1)]
+
+    asyncio.run(main())
+
+
+def test_a_pop_that_passes_messages_over_goes_on_from_a_reset_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, exp="a", exp_type="TAG", queue_id=0)
+            await client.send("T", b"0", properties={"TAGS": "a"})
+            assert told(await ordered()) == [(b"0", 0)]
+            await client.send("T", b"1", properties={"TAGS": "a"})
+            await client.send("T", b"2", properties={"TAGS": "b"})
+            header = ResetOffsetRequestHeader(topic="T", group=GROUP, timestamp=0, force=True, queue_id=0, offset=2)
+            assert (await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)).code == 0
+            assert await ordered() == []
+            assert await committed(client) == 3
+            await client.send("T", b"3", properties={"TAGS": "a"})
+            assert told(await ordered()) == [(b"3", 0)]
+
+    asyncio.run(main())
+
+
+def test_what_is_gone_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, queue_id=0)
+            for number in range(3):
+                await client.send("T", b"%d" % number)
+            assert told(await ordered(max_msg_nums=1)) == [(b"0", 0)]
+            clock.advance(61)
+            get = client.broker._store.get
+            monkeypatch.setattr(
+                client.broker._store,
+                "get",
+                lambda topic, queue_id, offset, *what, **more: get(
+                    topic, queue_id, offset or 1 if topic == "T" else offset, *what, **more
+                ),
+            )
+            assert told(await ordered(poll_time=8_000)) == [(b"1", 0), (b"2", 0)]
+
+    asyncio.run(main())
+
+
+def test_what_is_due_in_order_wakes_a_pop_in_order(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            await client.send("T", b"0")
+            assert len(await pop(client, "T", clock=clock, order=True)) == 1
+            poll = client.broker._pop_processor.poll
+            others = asyncio.create_task(pop(client, "T", clock=clock, poll_time=200_000))
+            await until(lambda: len(poll) == 1)
+            ordered = asyncio.create_task(pop(client, "T", clock=clock, poll_time=200_000, order=True))
+            await until(lambda: len(poll) == 2)
+            clock.advance(61)
+            await revive(client)
+            assert told(await ordered) == [(b"0", 1)]
+            assert not others.done()
+            await client.send("T", b"1")
+            assert told(await others) == [(b"1", None)]
 
     asyncio.run(main())

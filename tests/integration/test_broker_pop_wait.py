@@ -13,7 +13,8 @@ from rocketcore.broker.services import pop_poll
 from rocketcore.broker.services.held import LONGEST_SECONDS
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.services.pop_poll import HeldPop, PopPoll, Wanted
-from rocketcore.codes import RequestCode
+from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.protocol.headers.pop import (
@@ -26,7 +27,7 @@ from rocketcore.service import SYSTEM_CLOCK, ManualClock
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker
-from tests.integration.pop_client import GROUP, ack, ask_pop, pop, until
+from tests.integration.pop_client import GROUP, ack, ask_pop, pop, reset, until
 from tests.integration.test_broker_pop import clocked_broker, revive
 from tests.unit.broker.fakes import FakeChannel
 
@@ -283,5 +284,90 @@ def test_the_next_is_woken_where_the_connection_of_one_closes_before_it_has_look
         await until(lambda: bool(looked) and not poll._tasks)
         assert looked == [live]
         await poll.stop()
+
+    asyncio.run(main())
+
+
+def test_who_is_told_of_a_message_leaves_it_to_a_pop(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            await client.send("T", b"first")
+            assert len(await pop(client, "T")) == 1
+            told = [asyncio.create_task(notify(client, "T", 8_000)) for _ in range(2)]
+            await until(lambda: waiting(client) == 2)
+            popping = asyncio.create_task(pop(client, "T", poll_time=8_000))
+            await until(lambda: waiting(client) == 3)
+            assert await polling(client, "T", -1) == 1
+            await client.send("T", b"1")
+            assert [message.body for message in await popping] == [b"1"]
+            await until(lambda: any(each.done() for each in told))
+            assert waiting(client) == 1, "the other is told of the next one"
+            await client.send("T", b"2")
+            assert await asyncio.gather(*told) == [True, True]
+
+    asyncio.run(main())
+
+
+def test_a_pop_that_may_not_look_any_more_leaves_its_message_to_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            topics = client.broker._context.topics
+            topics.update(TopicConfig("T", 8, 8, 6))
+            await client.send("T", b"0")
+            assert len(await pop(client, "T", clock=clock, invisible_time=1_500)) == 1
+            refused = asyncio.create_task(ask_pop(client, "T", clock=clock, poll_time=8_000, queue_id=5))
+            await until(lambda: waiting(client) == 1)
+            live = asyncio.create_task(pop(client, "T", clock=clock, poll_time=8_000))
+            await until(lambda: waiting(client) == 2)
+            topics.table["T"] = TopicConfig("T", 2, 2, 6)  # which nobody has heard of
+            clock.advance(2)
+            await revive(client)
+            assert (await refused).code == ResponseCode.INVALID_PARAMETER
+            assert [message.body for message in await live] == [b"0"]
+
+    asyncio.run(main())
+
+
+def test_a_pop_of_nothing_does_not_wait(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            await client.send("T", b"first")
+            for count in (0, -1):
+                answer = await ask_pop(client, "T", poll_time=8_000, max_msg_nums=count)
+                assert answer.code == ResponseCode.POLLING_TIMEOUT
+            assert len(await pop(client, "T")) == 1
+
+    asyncio.run(main())
+
+
+def test_who_waits_looks_at_queues_that_a_topic_gets(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            topics = client.broker._context.topics
+            topics.update(TopicConfig("T", 1, 4, 6))
+            popping = asyncio.create_task(pop(client, "T", poll_time=8_000))
+            await until(lambda: waiting(client) == 1)
+            await client.send("T", b"1", queue_id=3)
+            await until(lambda: waiting(client) == 1)
+            assert not popping.done()
+            topics.update(TopicConfig("T", 4, 4, 6))
+            assert [message.body for message in await popping] == [b"1"]
+
+    asyncio.run(main())
+
+
+def test_a_filter_finds_what_lies_behind_many_others(tmp_path: Path) -> None:
+    """More than one look goes through; other queues have their turn in between."""
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            for _ in range(28):
+                await client.send_batch("T", [b"x"] * 500, properties={"TAGS": "a"})
+            await client.send("T", b"wanted", properties={"TAGS": "b"})
+            assert await pop(client, "T", exp="b", exp_type="TAG") == [], "one that does not wait looks once"
+            assert (await reset(client, "T", timestamp=0)).code == 0
+            messages = await pop(client, "T", poll_time=8_000, exp="b", exp_type="TAG")
+            assert [message.body for message in messages] == [b"wanted"]
 
     asyncio.run(main())

@@ -82,7 +82,7 @@ def test_long_lists_of_queues_are_made_in_slices(tmp_path: Path, monkeypatch: py
 
         def counted(topic: str, queue_id: int) -> int:
             nonlocal asked
-            asked += 1
+            asked += topic == "Wide"  # others are looked at by what runs every second
             return max_offset(topic, queue_id)
 
         monkeypatch.setattr(context.store, "max_offset", counted)

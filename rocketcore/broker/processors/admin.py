@@ -185,9 +185,7 @@ class AdminProcessor:
         context = self._context
         if is_system_topic(topic) or topic in context.topics.system_topics:
             raise BrokerError.of(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
-        markers = (RETRY_V1, RETRY_V2)
-        again = [pop_retry_topic(topic, group, each) for group in context.offsets.groups_of(topic) for each in markers]
-        topics = [topic, *(name for name in again if context.topics.find(name) is not None)]
+        topics = [topic, *self._retry_topics((topic, group) for group in context.offsets.groups_of(topic))]
         noted = [context.store.delete_topic(name) for name in topics]
         context.topics.delete(topics)
         told_until = context.offsets.remove_topics(topics)
@@ -196,6 +194,11 @@ class AdminProcessor:
         # With only some of it on disk a crash would bring back the messages, or old offsets for new messages.
         await asyncio.gather(*noted, self._stored(told_until), context.writer.flushed())
         return RemotingCommand.response(request)
+
+    def _retry_topics(self, places: Iterable[tuple[str, str]]) -> list[str]:
+        """The topics by which of topics and groups comes again what was popped, as far as they are there."""
+        names = {pop_retry_topic(topic, group, each) for topic, group in places for each in (RETRY_V1, RETRY_V2)}
+        return [name for name in names if self._context.topics.find(name) is not None]
 
     def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Every topic in one page: what a paging client takes as everything."""
@@ -274,14 +277,20 @@ class AdminProcessor:
         self, channel: Channel, request: RemotingCommand, header: DeleteSubscriptionGroupRequestHeader
     ) -> RemotingCommand:
         """Remove a group's settings and, where that is asked for, its offsets and what it popped."""
-        context = self._context
-        told_until = 0
+        context, group = self._context, header.group_name
+        told_until, noted = 0, []
         if header.clean_offset or header.remove_offset:
-            told_until = context.offsets.remove_group(header.group_name)  # may be refused: before anything is changed
-        context.groups.delete(header.group_name)
-        context.stats.forget_group(header.group_name)
-        logger.info("group deleted by=%s group=%s", channel.remote_address, header.group_name)
-        await asyncio.gather(self._stored(told_until), context.writer.flushed())
+            topics = {topic for topic, owner in context.offsets.places() if owner == group}
+            again = self._retry_topics((topic, group) for topic in topics)
+            told_until = context.offsets.remove_group(group)  # may be refused: before anything is changed
+            noted = [context.store.delete_topic(name) for name in again]
+            context.topics.delete(again)
+            context.offsets.remove_topics(again)
+            context.stats.forget_topics(again)
+        context.groups.delete(group)
+        context.stats.forget_group(group)
+        logger.info("group deleted by=%s group=%s", channel.remote_address, group)
+        await asyncio.gather(*noted, self._stored(told_until), context.writer.flushed())
         return RemotingCommand.response(request)
 
     def all_groups(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

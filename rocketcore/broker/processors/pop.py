@@ -6,6 +6,7 @@ Java: ``PopMessageProcessor``, ``PeekMessageProcessor``, ``NotificationProcessor
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sized
 from contextlib import nullcontext
 from functools import partial
@@ -27,9 +28,10 @@ from rocketcore.broker.selection import (
 from rocketcore.broker.services.pop import LONGEST_MILLIS, Asked, PopService, Taken
 from rocketcore.broker.services.pop_order import OrderedPops, order_count_info
 from rocketcore.broker.services.pop_poll import HeldPop, PopPoll, Wanted
-from rocketcore.codes import Permission, RequestCode, ResponseCode
+from rocketcore.codes import MAX_PROPERTIES_BYTES, Permission, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, RocketError
 from rocketcore.filter import SQL92, TAG
+from rocketcore.message import FIRST_POP_TIME, ORIGIN_GROUP
 from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.pop import (
@@ -44,6 +46,8 @@ from rocketcore.protocol.headers.pop import (
 from rocketcore.protocol.pop_info import NORMAL, ORDERED_REVIVE_QUEUE, POP_CK, Handle
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
+
+logger = logging.getLogger(__name__)
 
 _Header: TypeAlias = PopMessageRequestHeader | PeekMessageRequestHeader | NotificationRequestHeader
 _Place: TypeAlias = tuple[str, int, Selection]
@@ -80,7 +84,7 @@ class PopProcessor:
         self._context = context
         self._pop = pop
         self._ordered = OrderedPops(context, pop)
-        pop.on_free = lambda topic, queue_id: self.poll.message_arrived(topic, queue_id, None)
+        pop.on_free, pop.on_more = self.poll.freed, self.poll.more
         self._reader = RecordReader(_MAX_MESSAGES)
         self._wide = asyncio.Semaphore(_WIDE_LOOKS)
 
@@ -124,7 +128,7 @@ class PopProcessor:
         except BrokerError as refused:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_NUMBERS)
         code, remark = ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"
-        if not taken and self._context.clock.monotonic() < deadline:
+        if not taken and header.max_msg_nums > 0 and self._context.clock.monotonic() < deadline:
             again = partial(self._execute, channel, request, header, wanted)
             if self.poll.hold(HeldPop(channel, request, wanted, header.text_length, deadline, again)):
                 return None
@@ -208,7 +212,7 @@ class PopProcessor:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_NOTIFICATION)
         if not has_message and self._context.clock.monotonic() < deadline:
             again = partial(self._notify, channel, request, header, wanted)
-            if self.poll.hold(HeldPop(channel, request, wanted, header.text_length, deadline, again)):
+            if self.poll.hold(HeldPop(channel, request, wanted, header.text_length, deadline, again, is_told=True)):
                 return None
             is_full = True
         answer = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)
@@ -234,7 +238,7 @@ class PopProcessor:
             self._check_group(header.consumer_group)
         except BrokerError as refused:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_POLLING)
-        number = self.poll.waiting((header.topic, header.consumer_group), header.queue_id)
+        number = self.poll.waiting(header.topic, header.consumer_group, header.queue_id)
         return RemotingCommand.response(request, header=PollingInfoResponseHeader(polling_num=number))
 
     # ------------------------------------------------------------------ reading
@@ -299,7 +303,13 @@ class PopProcessor:
 
     def _places(self, header: _Header, topic: TopicConfig, selection: Selection) -> Iterator[_Place]:
         """The queues that a request looks at, in this order."""
-        own = ((header.topic, queue_id, selection) for queue_id in self._queue_ids(header.queue_id, topic))
+        find = self._context.topics.find
+        own = (
+            (header.topic, queue_id, selection)
+            for queue_id in self._queue_ids(header.queue_id, topic)
+            # Others may have had their turn since: what was taken away meanwhile is left alone.
+            if (now := find(header.topic)) is not None and queue_id < now.read_queue_nums
+        )
         if not isinstance(header, PeekMessageRequestHeader) and header.order:
             return own
         names = self._pop.retry_topics(header.topic, header.consumer_group)
@@ -351,7 +361,7 @@ class PopProcessor:
         for record in self._reader.read(taken.body):
             message = record.message
             properties = decode_properties(message.properties)
-            properties[POP_CK] = Handle(
+            handle = Handle(
                 taken.start,
                 pop_time,
                 header.invisible_time,
@@ -376,7 +386,7 @@ class PopProcessor:
                     reconsume_times=message.reconsume_times,
                     prepared_offset=0,
                     body=message.body,
-                    properties=encode_properties(properties),
+                    properties=_with_handle(properties, handle),
                 )
             )
         return b"".join(records)
@@ -453,6 +463,20 @@ class PopProcessor:
             return select_by_sql(expression)
         except ConfigError as error:
             raise unreadable(str(error)) from error
+
+
+def _with_handle(properties: dict[str, str], handle: str) -> bytes:
+    """Encode properties and a handle, without which nothing can be acknowledged.
+
+    Where they are too long together, what the broker noted is left out, then the longest.
+    """
+    left_out = [FIRST_POP_TIME, ORIGIN_GROUP, *sorted(properties, key=lambda name: len(properties[name]), reverse=True)]
+    properties[POP_CK] = handle
+    while len(encoded := encode_properties(properties)) > MAX_PROPERTIES_BYTES:
+        name = left_out.pop(0)
+        if properties.pop(name, None) is not None:
+            logger.warning("popped again without a property, there is no room for the handle name=%.60r", name)
+    return encoded
 
 
 def _no_group(name: str) -> BrokerError:

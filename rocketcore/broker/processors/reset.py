@@ -8,7 +8,7 @@ some, and each queue needs an offset of the group.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.processors.relay import require_version
@@ -16,6 +16,7 @@ from rocketcore.codes import LanguageCode, RequestCode, ResponseCode, Version
 from rocketcore.errors import BrokerError, TransportError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.client import MessageQueueForC, ResetOffsetBody, ResetOffsetBodyForC
+from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.transport.channel import Channel
@@ -30,11 +31,18 @@ class ResetProcessor:
     """Moves groups to other offsets.
 
     on_reset  (topic, group, queue ids): hears of a reset that is done
+    stored    returns when what was reset is stored; raises BrokerError where it is not
     """
 
-    def __init__(self, context: BrokerContext, on_reset: Callable[[str, str, Iterable[int]], None]) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        on_reset: Callable[[str, str, Iterable[int]], None],
+        stored: Callable[[], Awaitable[None]],
+    ) -> None:
         self._context = context
         self._on_reset = on_reset
+        self._stored = stored
 
     def routes(self) -> Iterable[Route]:
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
@@ -47,20 +55,20 @@ class ResetProcessor:
         context = self._context
         if not context.config.use_server_side_reset_offset:
             return await self._reset_by_clients(channel, request, header)
-        topic = context.topics.find(header.topic)
-        if topic is None:
-            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
-        if not context.groups.exists(header.group):
-            raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        topic = self._check(header)
         queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_nums)
         targets = {}
         for queue_id in queue_ids:
             targets[queue_id] = await self._reset_target(channel, header, queue_id)
             await context.slices.step()
-        for queue_id, target in targets.items():
-            context.offsets.reset(header.group, header.topic, queue_id, target)
-            await context.slices.step()
-        self._on_reset(header.topic, header.group, targets)
+        try:
+            for queue_id, target in targets.items():
+                self._check(header)  # deleted meanwhile, it is not to have offsets again
+                context.offsets.reset(header.group, header.topic, queue_id, target)
+                await context.slices.step()
+        finally:
+            self._on_reset(header.topic, header.group, targets)
+        await self._stored()
         body = ResetOffsetBody(
             offset_table={
                 MessageQueue(header.topic, context.config.broker_name, queue_id): target
@@ -68,6 +76,15 @@ class ResetProcessor:
             }
         )
         return RemotingCommand.response(request, body=body.encode())
+
+    def _check(self, header: ResetOffsetRequestHeader) -> TopicConfig:
+        """Return the topic; raises BrokerError where it or the group is not there."""
+        topic = self._context.topics.find(header.topic)
+        if topic is None:
+            raise BrokerError.of(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
+        if not self._context.groups.exists(header.group):
+            raise BrokerError.of(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        return topic
 
     async def _reset_target(self, channel: Channel, header: ResetOffsetRequestHeader, queue_id: int) -> int:
         store = self._context.store

@@ -32,7 +32,7 @@ from rocketcore.broker.services.pop_journal import PopJournal
 from rocketcore.broker.state.pop_state import Checkpoint, Entry, PopState, QueueKey
 from rocketcore.broker.store import Cold, GetResult, GetStatus, PutResult, PutStatus, StoredMessage
 from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
-from rocketcore.codes import RETRY_TOPIC_PREFIX, ResponseCode
+from rocketcore.codes import MAX_PROPERTIES_BYTES, RETRY_TOPIC_PREFIX, ResponseCode
 from rocketcore.errors import BrokerError, RocketError
 from rocketcore.message import FIRST_POP_TIME, ORIGIN_GROUP
 from rocketcore.protocol.pop_info import NORMAL, RETRY_V1, RETRY_V2, marker_of, pop_retry_topic
@@ -101,13 +101,17 @@ class PopService:
     def __init__(self, context: BrokerContext, gate: Gate, journal: PopJournal, state: PopState) -> None:
         self.journal = journal
         self.state = state
-        self.on_free: Callable[[str, int], None] = lambda topic, queue_id: None
-        """Called with topic and queue id when there may be more to take, though no message came."""
+        self.on_free: Callable[[str, str, int], None] = lambda topic, group, queue_id: None
+        """Called with topic, group and queue id when POPs in order may go on, though no message came."""
+        self.on_more: Callable[[str, str, int], None] = lambda topic, group, queue_id: None
+        """Called with the same when a POP read as much of a queue as it may at once, and there may be more for it."""
         self.revived = 0
         """Messages that came again since the start."""
         self._context = context
         self._gate = gate
         self._reader = RecordReader(1)
+        self.drops = 0
+        """How often something was deleted since the start."""
         self._dropped: dict[str, int] = {}
         """Group → where the log has to be stored to for its deletion to be; until it is."""
         self._uncommitted: deque[tuple[int, QueueKey, int]] = deque()
@@ -204,6 +208,9 @@ class PopService:
             self._context.offsets.check_room(group, topic, queue_id)
             self._context.offsets.commit(group, topic, queue_id, self.position(topic, group, queue_id, init_mode))
         for _ in range(_MOST_READS):
+            if in_order and self.state.in_order(key):
+                return None  # another POP got something while this one waited for the disk
+            drops = self.drops
             offset = self.position(topic, group, queue_id, init_mode)
             most = min(count, self.room(topic, group, queue_id))
             if most <= 0 or offset == store.max_offset(topic, queue_id):
@@ -211,13 +218,15 @@ class PopService:
             found = await self.read(
                 asked, topic, queue_id, offset, most, wanted.sorted_codes, wanted.properties, max_bytes
             )
-            if self.position(topic, group, queue_id, init_mode) != offset:
-                continue  # another POP went on while this one waited for the disk
+            if self.drops != drops or self.position(topic, group, queue_id, init_mode) != offset:
+                continue  # another POP went on while this one waited for the disk, or this is another topic by now
             if found.status is GetStatus.FOUND:
                 return self._hand_out(asked, key, offset, found, in_order=in_order)
             if found.next_begin_offset == offset:
                 return None
             self._move(key, found.next_begin_offset)
+        self.on_more(*key)
+        await self._context.slices.step()
         return None
 
     def _hand_out(self, asked: Asked, key: QueueKey, start: int, found: GetResult, *, in_order: bool) -> Taken:
@@ -249,6 +258,9 @@ class PopService:
         synced = self._context.store.synced_offset
         while self._uncommitted and self._uncommitted[0][0] <= synced:
             _, (topic, group, queue_id), offset = self._uncommitted.popleft()
+            committed = self._context.offsets.find(group, topic, queue_id)
+            if committed is not None and offset < committed <= self._context.store.max_offset(topic, queue_id):
+                continue  # members that pull have committed more meanwhile
             self._context.offsets.commit(group, topic, queue_id, offset)
 
     def _move(self, key: QueueKey, offset: int) -> None:
@@ -285,7 +297,7 @@ class PopService:
             if queue.ordered:
                 self._commit((topic, group, queue_id))
                 if not queue.in_flight:
-                    self.on_free(topic, queue_id)
+                    self.on_free(topic, group, queue_id)
 
     async def hide(self, key: QueueKey, offset: int, pop_time: int, invisible: int, *, suspended: bool) -> int:
         """Have a message stay invisible for another while from now on; return the time of now, its new POP time.
@@ -334,6 +346,7 @@ class PopService:
 
         raises  BrokerError where the store takes no record of a group, and nothing has changed then
         """
+        self.drops += 1
         there = {topic for topic, owner, _ in self.state.queues if topic in topics or owner == group}
         end = 0
         if group:
@@ -360,7 +373,7 @@ class PopService:
         self._commit_synced()
         while (checkpoint := self.state.take_due()) is not None:
             if checkpoint.counts is not None:
-                self.on_free(checkpoint.key[0], checkpoint.key[2])  # a POP in order finds it where it is
+                self.on_free(*checkpoint.key)  # a POP in order finds it where it is
                 continue
             failure = None
             for offset in sorted(checkpoint.left):
@@ -404,7 +417,9 @@ class PopService:
         properties = decode_properties(message.properties)
         properties.setdefault(FIRST_POP_TIME, str(checkpoint.pop_time))
         properties[ORIGIN_GROUP] = group
-        message.properties = encode_properties(properties)
+        encoded = encode_properties(properties)
+        if len(encoded) <= MAX_PROPERTIES_BYTES:  # else it comes again without these
+            message.properties = encoded
         message.reconsume_times += not checkpoint.suspended
         if marker_of(topic) == NORMAL:
             marker = RETRY_V2 if self._context.config.enable_retry_topic_v2 else RETRY_V1

@@ -12,7 +12,7 @@ from __future__ import annotations
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.selection import Selection
 from rocketcore.broker.services.pop import Asked, PopService, Taken, queue_offsets
-from rocketcore.broker.state.pop_state import Checkpoint, QueueKey
+from rocketcore.broker.state.pop_state import QueueKey
 from rocketcore.broker.store import GetStatus
 from rocketcore.protocol.pop_info import NORMAL
 
@@ -28,7 +28,7 @@ class OrderedPops:
 
     async def take(self, asked: Asked, key: QueueKey, count: int, max_bytes: int, wanted: Selection) -> Taken | None:
         """As ``PopService.take``, in order."""
-        handed_out = self._handed_out(key)
+        handed_out = self._pop.state.in_order(key)
         if not handed_out:
             return await self._pop.take(asked, key, count, max_bytes, wanted, in_order=True)
         now = self._context.clock.monotonic()
@@ -40,37 +40,36 @@ class OrderedPops:
 
     def has_message(self, key: QueueKey) -> bool:
         """Whether a POP in order would get something of a queue now."""
-        handed_out = self._handed_out(key)
+        handed_out = self._pop.state.in_order(key)
         if not handed_out:
             topic, group, queue_id = key
             return self._pop.rest(topic, group, queue_id) > 0
         now = self._context.clock.monotonic()
         return all(each.due <= now for each in handed_out.values())
 
-    def _handed_out(self, key: QueueKey) -> dict[int, Checkpoint]:
-        """What was handed out in order and is not acknowledged, by queue offset; nothing after a reset."""
-        queue = self._pop.state.queues.get(key)
-        if queue is None or queue.reset or not queue.in_flight:
-            return {}
-        return {offset: each for offset, each in queue.in_flight.items() if each.counts is not None}
-
     async def _again(self, asked: Asked, key: QueueKey, offsets: list[int], repeats: bool) -> Taken | None:
         topic, _, queue_id = key
         bodies: dict[int, bytes] = {}
         gone = []
+        drops = self._pop.drops
         for offset in offsets:
             found = await self._pop.read(asked, topic, queue_id, offset, 1)
             if found.status is GetStatus.FOUND and queue_offsets(found.body) == [offset]:
                 bodies[offset] = found.body
             else:
                 gone.append(offset)
-        handed_out = self._handed_out(key)
+        if self._pop.drops != drops:
+            return None  # this may be another topic by now
+        handed_out = self._pop.state.in_order(key)
         left = [offset for offset in bodies if offset in handed_out]
         now = self._context.clock.monotonic()
+        repeats = repeats and all(handed_out[offset].attempt_id == asked.attempt_id for offset in left)
         if not repeats and any(handed_out[offset].due > now for offset in left):
             return None  # another POP got them while this one waited for the disk
         if gone := [offset for offset in gone if offset in handed_out]:
             self._pop.put(["ack", *key, gone])
+            if not left:
+                self._pop.on_free(*key)
         if not left:
             return None
         counts = [(handed_out[offset].counts or {}).get(offset, 0) + (not repeats) for offset in left]

@@ -1,8 +1,9 @@
 """POPs that found nothing and wait for a message, and who asked to be told of one (Java: ``PopLongPollingService``).
 
-A message wakes one of those of a group that it is for, the one that has waited longest: only one can have it. One that
-finds nothing after all, since another was faster, waits on. The topics by which messages come again wake as well. Where
-the connection of the one that was woken closes before it has looked, the next is woken in its place.
+A message wakes one POP of those of a group that it is for, the one that has waited longest: only one can have it. One
+that finds nothing after all, since another was faster, waits on. The topics by which messages come again wake as well.
+Where the connection of the one that was woken closes before it has looked, or it may not look any more, the next is
+woken in its place. Of those who asked to be told one is told, too: whether it pops then nobody knows.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rocketcore.broker.selection import Selection
 from rocketcore.broker.services.held import HeldRequests
+from rocketcore.codes import ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
 from rocketcore.service import SYSTEM_CLOCK, Clock
@@ -28,6 +30,10 @@ CAPACITY = 100_000
 PER_TOPIC = 10_000
 """Each message of a topic looks at those who wait for it."""
 STOP_SECONDS = 1.0
+_LOOKED = frozenset({ResponseCode.SUCCESS, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT})
+"""Codes of answers of who has looked; any other refuses that."""
+_Key: TypeAlias = tuple[str, tuple[str, bool]]
+"""Topic, group, whether it is to be told only."""
 PER_GROUP = 1024
 """Of one group for one topic (Java: ``popPollingSize``, which counts by queue)."""
 
@@ -53,13 +59,30 @@ class Wanted(NamedTuple):
         )
 
 
+class Came(NamedTuple):
+    """What there may be to take: something in a queue of a stored topic.
+
+    tags_code  of the message; None: whatever it is
+    in_order   only POPs in order may go on
+    """
+
+    topic: str
+    queue_id: int
+    tags_code: int | None = None
+    in_order: bool = False
+
+    def is_for(self, wanted: Wanted) -> bool:
+        return wanted.takes(self.topic, self.queue_id, self.tags_code) and (wanted.ordered or not self.in_order)
+
+
 @dataclass(slots=True, eq=False)
 class HeldPop:
     """Who waits for what.
 
     text_length  characters of the texts of the header that says so
     again        looks again and returns the answer, None where it is held once more; it is given the deadline
-    woken_by     topic, queue id and tags code of the message that woke it
+    is_told      it takes nothing, and wants to be told of a message only
+    woken_by     what woke it
     """
 
     channel: Channel
@@ -68,11 +91,13 @@ class HeldPop:
     text_length: int
     deadline: float
     again: Callable[[float], Coroutine[Any, Any, RemotingCommand | None]]
-    woken_by: tuple[str, int, int | None] | None = None
+    is_told: bool = False
+    woken_by: Came | None = None
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.wanted.key
+    def key(self) -> _Key:
+        topic, group = self.wanted.key
+        return topic, (group, self.is_told)
 
 
 class Look:
@@ -99,7 +124,7 @@ class PopPoll(HeldRequests[HeldPop]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._of_topic: Counter[str] = Counter()
         """How many wait for a topic."""
-        self._listening: dict[str, dict[tuple[str, str], None]] = {}
+        self._listening: dict[str, dict[_Key, None]] = {}
         """Stored topic → what waits for its messages."""
         self._looks: dict[str, set[Look]] = {}
         """Stored topic → who looks for its messages now."""
@@ -116,7 +141,7 @@ class PopPoll(HeldRequests[HeldPop]):
         if self._stopped or self._of_topic[held.key[0]] >= PER_TOPIC or not super().hold(held):
             return False
         self._of_topic[held.key[0]] += 1
-        for topic in _topics(held.key):
+        for topic in _topics(held.wanted.key):
             self._listening.setdefault(topic, {})[held.key] = None
         return True
 
@@ -143,9 +168,9 @@ class PopPoll(HeldRequests[HeldPop]):
             self._pass_on(held)
 
     def _pass_on(self, held: HeldPop) -> None:
-        """Wake another for the message that woke one whose connection closed."""
+        """Wake another for what woke one that could not look."""
         if held.woken_by is not None:
-            self._wake_one(held.key, *held.woken_by)
+            self._wake_one(held.key, held.woken_by)
 
     def _look_again(self, held: HeldPop) -> None:
         if held.channel.closed:
@@ -162,40 +187,63 @@ class PopPoll(HeldRequests[HeldPop]):
             response = None if channel.closed else await held.again(held.deadline)
         except Exception as error:
             response = exchange.failure(request, error, "broker", channel.remote_address)
-        if channel.closed:
+        if channel.closed or (response is not None and response.code not in _LOOKED):
             self._pass_on(held)
-        elif response is not None and not request.is_oneway:
+        if response is not None and not channel.closed and not request.is_oneway:
             channel.send(response)
 
-    def waiting(self, key: tuple[str, str], queue_id: int) -> int:
-        """How many wait with this queue id."""
-        return sum(1 for held in self._held.get(key, ()) if held.wanted.queue_id == queue_id)
+    def waiting(self, topic: str, group: str, queue_id: int) -> int:
+        """How many POPs wait with this queue id."""
+        return sum(1 for held in self._held.get((topic, (group, False)), ()) if held.wanted.queue_id == queue_id)
 
     def message_arrived(self, topic: str, queue_id: int, tags_code: int | None) -> None:
         """Wake one of each group that a new message is for; called once per readable message.
 
         tags_code  None: whatever its tags are
         """
-        for look in self._looks.get(topic, ()):
-            if look.wanted.takes(topic, queue_id, tags_code):
-                look.missed.add((topic, queue_id))
+        came = Came(topic, queue_id, tags_code)
+        self._missed(came)
         for key in list(self._listening.get(topic, ())):
-            self._wake_one(key, topic, queue_id, tags_code)
+            self._wake_one(key, came)
 
-    def _wake_one(self, key: tuple[str, str], topic: str, queue_id: int, tags_code: int | None) -> None:
+    def freed(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake a POP in order of a group: its queue may give something again."""
+        came = Came(topic, queue_id, in_order=True)
+        self._missed(came, group)
+        for is_told in (False, True):
+            self._wake_one((topic, (group, is_told)), came)
+
+    def more(self, topic: str, group: str, queue_id: int) -> None:
+        """Have requests of a group that are at work look at a queue again: one of them did not get to its end."""
+        self._missed(Came(topic, queue_id), group)
+
+    def _missed(self, came: Came, group: str | None = None) -> None:
+        for look in self._looks.get(came.topic, ()):
+            if group in (None, look.wanted.key[1]) and came.is_for(look.wanted):
+                look.missed.add((came.topic, came.queue_id))
+
+    def _wake_one(self, key: _Key, came: Came) -> None:
         for held in self._held.get(key, ()):
-            if held.wanted.takes(topic, queue_id, tags_code):
-                held.woken_by = topic, queue_id, tags_code
+            if came.is_for(held.wanted):
+                held.woken_by = came
                 self._wake([held])
                 return
 
     def offset_reset(self, topic: str, group: str) -> None:
         """Wake all of a group that wait for a topic: there may be messages for each of them."""
-        key = (topic, group)
+        self._look_anywhere(topic, group)
+
+    def topic_changed(self, topic: str) -> None:
+        """Wake all who wait for a topic: it may have other queues, or may be read now."""
+        self._look_anywhere(topic)
+
+    def _look_anywhere(self, topic: str, group: str | None = None) -> None:
         for look in self._looks.get(topic, ()):
-            if look.wanted.key == key:
+            if group in (None, look.wanted.key[1]) and look.wanted.key[0] == topic:
                 look.anywhere = True
-        self._wake(list(self._held.get(key, ())))
+        for key in list(self._listening.get(topic, ())):
+            if group in (None, key[1][0]) and key[0] == topic:
+                self._wake(list(self._held.get(key, ())))
 
     def _forget(self, held: HeldPop) -> None:
         super()._forget(held)
@@ -203,7 +251,7 @@ class PopPoll(HeldRequests[HeldPop]):
         if held.key not in self._held:
             if not self._of_topic[held.key[0]]:
                 del self._of_topic[held.key[0]]
-            for topic in _topics(held.key):
+            for topic in _topics(held.wanted.key):
                 keys = self._listening[topic]
                 del keys[held.key]
                 if not keys:

@@ -121,16 +121,16 @@ class ConsumerOffsets:
     def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Set an offset and tell the next pull of the queue; commits are ignored until then.
 
-        raises  BrokerSystemError where there is no room for one more
+        raises  BrokerSystemError where there is no room for one more, BrokerError where the log does not take it
         """
         self.check_room(group, topic, queue_id)
+        self.on_reset(group, topic, queue_id, queue_offset)
         key = self.place(group, topic)
         queues = self._offsets.setdefault(key, {})
         self._count += queue_id not in queues
         queues[queue_id] = queue_offset
         self._resets.setdefault(key, {})[queue_id] = queue_offset
         self._dirty = True
-        self.on_reset(group, topic, queue_id, queue_offset)
 
     @property
     def resets(self) -> dict[str, dict[int, int]]:

@@ -21,7 +21,7 @@ Java: ``PopCheckPoint``, ``PopBufferMergeService``, ``ConsumerOrderInfoManager``
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -90,6 +90,7 @@ class PopState:
         """Messages handed out and not acknowledged, of all groups."""
         self._clock = clock
         self._due: list[Checkpoint] = []
+        self._of_topic: dict[str, set[QueueKey]] = {}
 
     def find(self, topic: str, group: str, queue_id: int) -> PopQueue | None:
         return self.queues.get((topic, group, queue_id))
@@ -99,6 +100,16 @@ class PopState:
         queue = self.queues.get((topic, group, queue_id))
         found = None if queue is None else queue.in_flight.get(offset)
         return found if found is not None and found.pop_time == pop_time else None
+
+    def in_order(self, key: QueueKey) -> dict[int, Checkpoint]:
+        """Return what a queue handed out in order and is not acknowledged, by queue offset; nothing after a reset.
+
+        The group gets nothing else of the queue until it is.
+        """
+        queue = self.queues.get(key)
+        if queue is None or queue.reset or not queue.in_flight:
+            return {}
+        return {offset: each for offset, each in queue.in_flight.items() if each.counts is not None}
 
     def take_due(self) -> Checkpoint | None:
         """Return, once, a POP whose time is over and that left something; None where there is none now."""
@@ -131,6 +142,7 @@ class PopState:
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = PopQueue()
+            self._of_topic.setdefault(topic, set()).add(key)
         if kind == "pop":
             start, offsets, queue.next, pop_time, invisible = values
             self._go_on(queue, ordered=False)
@@ -148,8 +160,11 @@ class PopState:
             self._hide(key, queue, *values)
         elif kind == "revive":
             self._forget(queue, values[0])
-        elif kind in ("next", "reset"):
-            queue.next, queue.reset = values[0], kind == "reset"
+        elif kind == "next":
+            self._go_on(queue, ordered=queue.ordered)
+            queue.next = values[0]
+        elif kind == "reset":
+            queue.next, queue.reset = values[0], True
         else:
             raise ValueError(f"an entry of no known kind: {kind!r}")
 
@@ -159,7 +174,7 @@ class PopState:
         return Checkpoint(key, start, pop_time, invisible, self._clock.monotonic() + seconds, set(offsets))
 
     def _go_on(self, queue: PopQueue, *, ordered: bool) -> None:
-        """Note a POP: after a reset the group has left what was handed out in order, which would come again else."""
+        """Note that a group goes on: after a reset it has left what was handed out in order, which would come again."""
         if queue.reset:
             for offset in [offset for offset, each in queue.in_flight.items() if each.counts is not None]:
                 self._forget(queue, offset)
@@ -193,8 +208,13 @@ class PopState:
             self.in_flight -= 1
 
     def _drop(self, topic: str, group: str) -> None:
-        for key in [key for key in self.queues if (not topic or key[0] == topic) and (not group or key[1] == group)]:
+        keys_of: Iterable[QueueKey] = self._of_topic.get(topic, ()) if topic else self.queues
+        for key in [key for key in keys_of if group in ("", key[1])]:
             queue = self.queues.pop(key)
+            keys = self._of_topic[key[0]]
+            keys.discard(key)
+            if not keys:
+                del self._of_topic[key[0]]
             for offset in list(queue.in_flight):
                 self._forget(queue, offset)
 
@@ -213,7 +233,7 @@ class PopState:
         for checkpoint in dict.fromkeys(queue.in_flight.values()):
             left = sorted(checkpoint.left)
             times = queue.next, checkpoint.pop_time, checkpoint.invisible
-            if checkpoint.suspended:
+            if checkpoint.suspended and checkpoint.counts is None:
                 for offset in left:
                     yield ["hide", *key, offset, checkpoint.pop_time, checkpoint.invisible, True]
             elif checkpoint.counts is None:

@@ -6,7 +6,7 @@ File  ``config/topics.json``: ``{"dataVersion", "topicConfigTable": {name: Topic
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from rocketcore.broker.config import BrokerConfig
@@ -90,7 +90,7 @@ class TopicConfigs:
         self,
         config: BrokerConfig,
         file: JsonFile,
-        on_change: Callable[[Iterable[TopicConfig]], None],
+        on_change: Callable[[Collection[TopicConfig]], None],
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -302,7 +302,7 @@ class TopicConfigs:
         self._texts.pop(topic.topic_name, None)
         self._changed((topic,))
 
-    def _changed(self, topics: Iterable[TopicConfig]) -> None:
+    def _changed(self, topics: Collection[TopicConfig]) -> None:
         self.data_version.next_version(self._clock.time_millis())
         self._on_change(topics)
 

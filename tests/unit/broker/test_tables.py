@@ -88,6 +88,7 @@ BOUNDS = {
     "state.json_file:StateWriter._waiting": "requests that wait for the disk",
     "state.live_settings:LiveSettings._properties": FIXED,
     "state.pop_state:PopState._due": "pop.CAPACITY",
+    "state.pop_state:PopState._of_topic": "the keys of ``queues``",
     "state.pop_state:PopState.queues": "consumer_offset.CAPACITY: a group that pops has an offset",
     "state.queue_locks:QueueLocks._leases": "queue_locks.CAPACITY",
     "state.request_mode:RequestModes._modes": "request_mode.CAPACITY",
