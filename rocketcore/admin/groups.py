@@ -43,7 +43,6 @@ __all__ = [
     "GroupDescription",
     "GroupMember",
     "QueueProgress",
-    "lag_of",
     "members_of",
     "put_group",
 ]
@@ -75,13 +74,6 @@ class QueueProgress:
     def lag(self) -> int | None:
         """How many messages wait for the group; None where it has no offset."""
         return None if self.group_offset is None else self.broker_offset - self.group_offset
-
-
-def lag_of(rows: Iterable[QueueProgress]) -> int | None:
-    """Return how many messages wait in queues together; None where that is unknown for one, or there is none."""
-    lags = [row.lag for row in rows]
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if known and len(known) == len(lags) else None
 
 
 @dataclass(frozen=True, slots=True)

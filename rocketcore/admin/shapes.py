@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketcore.admin.groups import lag_of
 from rocketcore.admin.timestamps import timestamp
 from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID, REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX, Permission
 from rocketcore.message import RETRY_TOPIC
@@ -38,6 +37,7 @@ __all__ = [
     "directly_row",
     "group_document",
     "group_row",
+    "lag_of",
     "latest_rate",
     "longest_wait",
     "member_row",
@@ -210,6 +210,13 @@ def trace_row(trace: Trace) -> dict[str, Any]:
 
 
 # Groups
+
+
+def lag_of(rows: Iterable[QueueProgress]) -> int | None:
+    """Return how many messages wait in queues together; None where that is unknown for one, or there is none."""
+    lags = [row.lag for row in rows]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known and len(known) == len(lags) else None
 
 
 def group_row(group: str, config: SubscriptionGroupConfig) -> dict[str, Any]:

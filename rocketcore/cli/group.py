@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from rocketcore.admin.base import masters_in
-from rocketcore.admin.groups import lag_of
-from rocketcore.admin.shapes import group_document, group_row, member_row, progress_row
+from rocketcore.admin.shapes import group_document, group_row, lag_of, member_row, progress_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import answered, open_admin, open_lists
 from rocketcore.cli.failures import EXIT_NOT_ALLOWED, CommandFailed
