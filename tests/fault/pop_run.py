@@ -3,7 +3,7 @@
 acknowledged  its acknowledgement was answered with 0 before its invisible time was over, counted from before the POP
               was asked for: such a message may never come again
 unsure        an acknowledgement was sent, and answered later than that or not at all: it may come again, or not
-lost          was stored, none of these, and not handed out by a broker that is left to run
+lost          was stored, none of these, and not handed out by a broker that is left to run, until nothing more comes
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +35,8 @@ GROUPS = {"members": False, "ordered": True}
 """Consumer groups, and whether they pop in order."""
 TOPIC = "PopTopic"
 INVISIBLE_MILLIS = 700
-DRAIN_SECONDS = 40.0
+QUIET_SECONDS = 40.0
+"""For which a group is given nothing new before what is missing is lost: however much is left to hand out."""
 LOOK_SECONDS = 3.0
 """More than what was not acknowledged stays invisible."""
 _BODY = b"%09d" + b"." * 600
@@ -96,14 +98,25 @@ class PopRun:
         await self._start()
 
     async def drain(self) -> None:
-        """Acknowledge all that is left; what does not come within the time is lost. Then look a while at what comes."""
-        deadline = time.monotonic() + DRAIN_SECONDS
-        await asyncio.gather(*(self._consume(group, until=deadline) for group in GROUPS))
+        """Acknowledge all that is left, until nothing new comes. Then look a while at what comes again."""
+        await asyncio.gather(*(self._consume(group, self._until_all_was_tried(group)) for group in GROUPS))
         looked_until = time.monotonic() + LOOK_SECONDS
-        await asyncio.gather(*(self._consume(group, until=looked_until, all_of_it=True) for group in GROUPS))
+        await asyncio.gather(*(self._consume(group, lambda: time.monotonic() >= looked_until) for group in GROUPS))
         for group, told in self.groups.items():
             for number in sorted(self.stored - told.tried):
                 self._blame("lost", f"{group}: {number}")
+
+    def _until_all_was_tried(self, group: str) -> Callable[[], bool]:
+        told = self.groups[group]
+        tried, new_at = -1, 0.0
+
+        def is_over() -> bool:
+            nonlocal tried, new_at
+            if len(told.tried) != tried:
+                tried, new_at = len(told.tried), time.monotonic()
+            return self.stored <= told.tried or time.monotonic() >= new_at + QUIET_SECONDS
+
+        return is_over
 
     def _blame(self, kind: str, example: str) -> None:
         self.wrong[kind] += 1
@@ -124,23 +137,23 @@ class PopRun:
                         self.stored.add(number)
                     await asyncio.sleep(self._rng.uniform(0, 0.005))
 
-    async def _consume(self, group: str, until: float | None = None, *, all_of_it: bool = False) -> None:
-        """Pop and acknowledge until the broker is gone, or the time is over, or before that all was tried."""
+    async def _consume(self, group: str, is_over: Callable[[], bool] | None = None) -> None:
+        """Pop and acknowledge until the broker is gone, or for a broker that is left to run until it is over."""
         rng = random.Random(self._rng.random())
         told = self.groups[group]
         async with RemotingClient() as client:
             ask = asker(client, f"127.0.0.1:{self._port}", 5.0)
             with contextlib.suppress(RocketError, OSError):
-                while until is None or (time.monotonic() < until and (all_of_it or not self.stored <= told.tried)):
+                while is_over is None or not is_over():
                     begin = time.monotonic()
                     messages = await self._pop(ask, group, rng)
                     for message in messages:
                         if told.acknowledged.get(_number(message), math.inf) < begin:
                             self._blame("acknowledged, and came again", f"{group}: {message}")
                     self._judge_order(group, messages)
-                    if until is None:
+                    if is_over is None:
                         await self._hide_some(ask, group, messages, rng)
-                    await self._acknowledge(ask, group, messages, begin, rng, leave=0.0 if until else 0.2)
+                    await self._acknowledge(ask, group, messages, begin, rng, leave=0.0 if is_over else 0.2)
 
     async def _pop(self, ask: Ask, group: str, rng: random.Random) -> list[Popped]:
         header = PopMessageRequestHeader(

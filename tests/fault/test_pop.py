@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.pop_run import DRAIN_SECONDS, PopRun
+from tests.fault.pop_run import QUIET_SECONDS, PopRun
 from tests.fault.test_kill import SEED
 
 CYCLES = max(1, int(os.environ.get("ROCKETCORE_FAULT_CYCLES", "20")) // 4)
@@ -17,7 +17,7 @@ SECONDS_A_CYCLE = 15
 pytestmark = pytest.mark.fault
 
 
-@pytest.mark.timeout(60 + DRAIN_SECONDS + CYCLES * SECONDS_A_CYCLE)
+@pytest.mark.timeout(60 + QUIET_SECONDS + CYCLES * SECONDS_A_CYCLE)
 @pytest.mark.parametrize("disk", ["kept", "honest"])
 def test_groups_pop_while_the_broker_is_killed(tmp_path: Path, disk: str) -> None:
     async def main() -> PopRun:
