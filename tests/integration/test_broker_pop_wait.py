@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from rocketcore.broker.selection import SELECT_ALL
+from rocketcore.broker.services import pop as pop_service
 from rocketcore.broker.services import pop_poll
 from rocketcore.broker.services.held import LONGEST_SECONDS
 from rocketcore.broker.services.long_poll import HeldPull, LongPoll
@@ -369,5 +370,24 @@ def test_a_filter_finds_what_lies_behind_many_others(tmp_path: Path) -> None:
             assert (await reset(client, "T", timestamp=0)).code == 0
             messages = await pop(client, "T", poll_time=8_000, exp="b", exp_type="TAG")
             assert [message.body for message in messages] == [b"wanted"]
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_room_gets_it_with_an_acknowledgement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pop_service, "PER_QUEUE", 2)
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            for number in range(4):
+                await client.send("T", b"%d" % number)
+            first = await pop(client, "T")
+            assert [message.body for message in first] == [b"0", b"1"]
+            popping = asyncio.create_task(pop(client, "T", poll_time=8_000))
+            others = asyncio.create_task(pop(client, "T", poll_time=8_000, consumer_group="others"))
+            assert len(await others) == 2
+            await until(lambda: waiting(client) == 1)
+            assert (await ack(client, first[1])).code == 0
+            assert [message.body for message in await popping] == [b"2"]
 
     asyncio.run(main())

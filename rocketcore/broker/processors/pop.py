@@ -84,7 +84,7 @@ class PopProcessor:
         self._context = context
         self._pop = pop
         self._ordered = OrderedPops(context, pop)
-        pop.on_free, pop.on_more = self.poll.freed, self.poll.more
+        pop.on_free, pop.on_room, pop.on_more = self.poll.freed, self.poll.has_room, self.poll.more
         self._reader = RecordReader(_MAX_MESSAGES)
         self._wide = asyncio.Semaphore(_WIDE_LOOKS)
 

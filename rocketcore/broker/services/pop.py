@@ -103,6 +103,8 @@ class PopService:
         self.state = state
         self.on_free: Callable[[str, str, int], None] = lambda topic, group, queue_id: None
         """Called with topic, group and queue id when POPs in order may go on, though no message came."""
+        self.on_room: Callable[[str, str, int], None] = lambda topic, group, queue_id: None
+        """Called with the same when others may, since so many messages are handed out no longer."""
         self.on_more: Callable[[str, str, int], None] = lambda topic, group, queue_id: None
         """Called with the same when a POP read as much of a queue as it may at once, and there may be more for it."""
         self.revived = 0
@@ -290,10 +292,11 @@ class PopService:
             await self.stored(self.journal.end_offset)
 
     def _free(self, entries: Iterable[Entry]) -> None:
-        """Let queues go on whose POP in order is done with these acknowledgements."""
-        for _, *key, _ in entries:
-            topic, group, queue_id = key
+        """Let queues go on whose POP in order is done with these acknowledgements, or that had no room before."""
+        for _, topic, group, queue_id, done in entries:
             queue = self.state.queues[topic, group, queue_id]
+            if len(queue.in_flight) < PER_QUEUE <= len(queue.in_flight) + len(done):
+                self.on_room(topic, group, queue_id)
             if queue.ordered:
                 self._commit((topic, group, queue_id))
                 if not queue.in_flight:

@@ -208,14 +208,21 @@ class PopPoll(HeldRequests[HeldPop]):
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
         """Wake a POP in order of a group: its queue may give something again."""
-        came = Came(topic, queue_id, in_order=True)
-        self._missed(came, group)
-        for is_told in (False, True):
-            self._wake_one((topic, (group, is_told)), came)
+        self._came_again(Came(topic, queue_id, in_order=True), group)
+
+    def has_room(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake a POP of a group: a queue that had handed out as much as it may gives something again."""
+        self._came_again(Came(topic, queue_id), group)
 
     def more(self, topic: str, group: str, queue_id: int) -> None:
         """Have requests of a group that are at work look at a queue again: one of them did not get to its end."""
         self._missed(Came(topic, queue_id), group)
+
+    def _came_again(self, came: Came, group: str) -> None:
+        self._missed(came, group)
+        for key in list(self._listening.get(came.topic, ())):
+            if key[1][0] == group:
+                self._wake_one(key, came)
 
     def _missed(self, came: Came, group: str | None = None) -> None:
         for look in self._looks.get(came.topic, ()):
