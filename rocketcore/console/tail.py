@@ -104,6 +104,7 @@ async def events(visit: Visit) -> Response:
                 yield _event("count", f"{visit.text('seen')} {tail.seen:,} · {visit.text('dropped')} {tail.dropped:,}")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(console.leaving.wait(), LOOK_SECONDS)
+                    return
                 try:
                     rows = [message_object(each) for each in reversed(await tail.look())]
                 except RocketError as error:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
-from rocketcore.broker.processors.pop import NO_NUMBERS
+from rocketcore.broker.processors.pop import NO_NUMBERS, with_handle
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import SELECT_ALL
 from rocketcore.broker.services.pop import Asked
@@ -28,6 +29,7 @@ from rocketcore.protocol.headers.pop import (
     PeekMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from rocketcore.protocol.pop_info import POP_CK
 from rocketcore.service import ManualClock
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker, store_config
@@ -439,3 +441,10 @@ def test_a_message_whose_properties_are_nearly_full_comes_again(tmp_path: Path, 
             assert await pop(client, "T", clock=clock) == []
 
     asyncio.run(main())
+
+
+def test_what_is_left_out_for_a_handle_is_never_the_handle() -> None:
+    properties = {f"N{number:02}" + "n" * 1015: "v" for number in range(32)} | {POP_CK: "another"}
+    encoded = with_handle(properties, "h" * 120)
+    assert len(encoded) <= MAX_PROPERTIES_BYTES
+    assert decode_properties(encoded)[POP_CK] == "h" * 120

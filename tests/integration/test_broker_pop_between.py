@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from rocketcore.protocol.headers.admin import DeleteSubscriptionGroupRequestHead
 from rocketcore.service import ManualClock
 from tests.fixtures.stores import crash_copy
 from tests.integration.broker_client import BrokerClient, running_broker
-from tests.integration.pop_client import GROUP, Popped, ack, pop, reset, until
+from tests.integration.pop_client import GROUP, Popped, ack, ask_pop, pop, reset, until
 from tests.integration.test_broker_pop import clocked_broker, revive
 from tests.integration.test_broker_pop_wide import WIDE, between, wide
 
@@ -243,11 +244,129 @@ def test_what_a_deleted_group_was_to_get_again_goes_with_it(tmp_path: Path) -> N
             assert len(await pop(client, "T", clock=clock, consumer_group="others")) == 1
             clock.advance(61)
             await revive(client)
-            header = DeleteSubscriptionGroupRequestHeader(group_name=GROUP, clean_offset=True)
-            assert (await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)).code == 0
+            await delete_group(client, GROUP)
             assert bodies(await pop(client, "T", clock=clock, consumer_group="others")) == [b"old"]
             await delete(client, "T")
             await client.send("T", b"new")
             assert bodies(await pop(client, "T", clock=clock)) == [b"new"]
+
+    asyncio.run(main())
+
+
+async def delete_group(client: BrokerClient, group: str) -> None:
+    header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=True)
+    assert (await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)).code == 0
+
+
+def test_a_retry_topic_of_others_stays_where_a_group_goes(tmp_path: Path) -> None:
+    """Retry topics of three groups may have one name: who pulls as a_b_c, who pops c as a_b, and who pops b_c as a."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for topic, group in (("b_c", "a"), ("c", "a_b")):
+                await client.send(topic, topic.encode())
+                assert len(await pop(client, topic, clock=clock, consumer_group=group)) == 1
+            clock.advance(61)
+            await revive(client)
+            await delete_group(client, "a")
+            assert b"c" in bodies(await pop(client, "c", clock=clock, consumer_group="a_b"))
+            await client.heartbeat("b_c", group="a_b_c")
+            await client.pull("b_c", group="a", commit=1)
+            await client.send("%RETRY%a_b_c", b"failed once")
+            await delete_group(client, "a_b")
+            await delete_group(client, "a")
+            assert b"failed once" in await client.bodies("%RETRY%a_b_c")
+
+    asyncio.run(main())
+
+
+def test_a_pop_that_reads_on_hands_nothing_to_a_group_that_is_deleted_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            context = client.broker._context
+            context.topics.update(TopicConfig("T", 2, 2, 6))
+            for _ in range(28):
+                await client.send_batch("T", [b"x"] * 500, properties={"TAGS": "a"})
+            await client.send("T", b"wanted", queue_id=1, properties={"TAGS": "b"})
+            deleted = False
+
+            async def act(number: int) -> None:
+                nonlocal deleted
+                if not deleted:
+                    deleted = True
+                    await delete_group(client, GROUP)
+
+            between(client, act)
+            answer = await ask_pop(client, "T", exp="b", exp_type="TAG", poll_time=8_000)
+            if answer.code == 0:  # it began with the other queue
+                assert not deleted
+            else:
+                assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+                assert not any(group == GROUP for _, group in context.offsets.places())
+
+    asyncio.run(main())
+
+
+def test_who_waits_in_order_misses_nothing_where_another_topic_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            await client.send("T", b"0")
+            await client.send("Other", b"1")
+            ask = partial(pop, client, "T", clock=clock, order=True, queue_id=0)
+            assert bodies(await ask()) == [b"0"]
+            waits = asyncio.create_task(ask(poll_time=3_600_000))
+            await until(lambda: len(client.broker._pop_processor.poll) == 1)
+            disk = SlowDisk(client, monkeypatch)
+            clock.advance(61)
+            revived = asyncio.create_task(client.broker._pop.revive_due())
+            (read,) = await disk.asked(1)
+            await delete(client, "Other")
+            read.set()
+            await disk.answer([waits])
+            assert bodies(waits.result()) == [b"0"]
+            await revived
+
+    asyncio.run(main())
+
+
+def test_a_reset_that_is_refused_loses_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            for number in range(6):
+                await client.send("T", b"%d" % number)
+            service = client.broker._pop
+            synced = service._commit_synced
+            full = PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="disk full")
+            with monkeypatch.context() as patch:
+                patch.setattr(service, "_commit_synced", lambda: None)  # a sync that takes its time
+                assert len(await pop(client, "T", clock=clock, queue_id=0, max_msg_nums=3)) == 3
+                patch.setattr(service.journal, "_put_record", lambda _: full)
+                assert (await reset(client, "T", timestamp=0, queue_id=0, offset=5)).code != 0
+            synced()
+            assert client.broker._context.offsets.find(GROUP, "T", 0) == 3
+
+    asyncio.run(main())
+
+
+def test_a_reset_that_cannot_be_saved_says_that_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            for number in range(3):
+                await client.send("T", b"%d" % number)
+            assert len(await pop(client, "T", queue_id=0)) == 3
+
+            async def full() -> None:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            monkeypatch.setattr(client.broker._context.writer, "flushed", full)
+            answer = await reset(client, "T", timestamp=0, queue_id=0, offset=1)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "was reset, but that is not stored yet" in (answer.remark or "")
+            assert client.broker._context.offsets.find(GROUP, "T", 0) == 1
 
     asyncio.run(main())

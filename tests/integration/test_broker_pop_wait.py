@@ -28,7 +28,7 @@ from rocketcore.service import SYSTEM_CLOCK, ManualClock
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import BrokerClient, running_broker
-from tests.integration.pop_client import GROUP, ack, ask_pop, pop, reset, until
+from tests.integration.pop_client import GROUP, ack, ack_batch, ask_pop, pop, reset, until
 from tests.integration.test_broker_pop import clocked_broker, revive
 from tests.unit.broker.fakes import FakeChannel
 
@@ -389,5 +389,26 @@ def test_who_waits_for_room_gets_it_with_an_acknowledgement(tmp_path: Path, monk
             await until(lambda: waiting(client) == 1)
             assert (await ack(client, first[1])).code == 0
             assert [message.body for message in await popping] == [b"2"]
+
+    asyncio.run(main())
+
+
+def test_all_who_wait_for_room_get_it_with_acknowledgements_of_one_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pop_service, "PER_QUEUE", 2)
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            for number in range(4):
+                await client.send("T", b"%d" % number)
+            first = [*await pop(client, "T", max_msg_nums=1), *await pop(client, "T", max_msg_nums=1)]
+            assert len(first) == 2
+            popping = [asyncio.create_task(pop(client, "T", poll_time=30_000, max_msg_nums=1)) for _ in range(2)]
+            await until(lambda: waiting(client) == 2)
+            assert (await ack_batch(client, first)).code == 0
+            async with asyncio.timeout(10):
+                found = [message.body for messages in await asyncio.gather(*popping) for message in messages]
+            assert sorted(found) == [b"2", b"3"]
 
     asyncio.run(main())

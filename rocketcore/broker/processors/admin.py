@@ -18,7 +18,7 @@ from rocketcore.broker.state.client_table import ClientChannel
 from rocketcore.broker.state.live_settings import LiveSettings
 from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import StoreConfig
-from rocketcore.codes import SYSTEM_TOPICS, RequestCode, ResponseCode
+from rocketcore.codes import RETRY_TOPIC_PREFIX, SYSTEM_TOPICS, RequestCode, ResponseCode
 from rocketcore.config_file import config_properties, format_properties, parse_properties
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.naming import is_system_topic
@@ -196,9 +196,25 @@ class AdminProcessor:
         return RemotingCommand.response(request)
 
     def _retry_topics(self, places: Iterable[tuple[str, str]]) -> list[str]:
-        """The topics by which of topics and groups comes again what was popped, as far as they are there."""
-        names = {pop_retry_topic(topic, group, each) for topic, group in places for each in (RETRY_V1, RETRY_V2)}
-        return [name for name in names if self._context.topics.find(name) is not None]
+        """The topics by which of topics and groups comes again what was popped, that are there and of no others."""
+        return [
+            name
+            for topic, group in places
+            for name in (pop_retry_topic(topic, group, RETRY_V1), pop_retry_topic(topic, group, RETRY_V2))
+            if self._context.topics.find(name) is not None and not self._is_of_others(name, topic, group)
+        ]
+
+    def _is_of_others(self, retry_topic: str, topic: str, group: str) -> bool:
+        """Whether what another group did not consume comes again by this topic: ``%RETRY%a_b_c`` may be of group
+        ``a_b_c``, of ``a_b`` for topic ``c``, and of ``a`` for ``b_c``."""
+        tail = retry_topic.removeprefix(RETRY_TOPIC_PREFIX)
+        if self._context.groups.exists(tail):
+            return True
+        parts = tail.split("_")
+        owners = (("_".join(parts[:number]), "_".join(parts[number:])) for number in range(1, len(parts)))
+        return any(
+            self._context.offsets.queues(owner, popped) for owner, popped in owners if (popped, owner) != (topic, group)
+        )
 
     def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Every topic in one page: what a paging client takes as everything."""

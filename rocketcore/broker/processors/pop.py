@@ -6,7 +6,6 @@ Java: ``PopMessageProcessor``, ``PeekMessageProcessor``, ``NotificationProcessor
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sized
 from contextlib import nullcontext
 from functools import partial
@@ -25,6 +24,7 @@ from rocketcore.broker.selection import (
     select_by_tags,
     unreadable,
 )
+from rocketcore.broker.services.held import LONGEST_SECONDS
 from rocketcore.broker.services.pop import LONGEST_MILLIS, Asked, PopService, Taken
 from rocketcore.broker.services.pop_order import OrderedPops, order_count_info
 from rocketcore.broker.services.pop_poll import HeldPop, PopPoll, Wanted
@@ -46,8 +46,6 @@ from rocketcore.protocol.headers.pop import (
 from rocketcore.protocol.pop_info import NORMAL, ORDERED_REVIVE_QUEUE, POP_CK, Handle
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.routes import Right, Route
-
-logger = logging.getLogger(__name__)
 
 _Header: TypeAlias = PopMessageRequestHeader | PeekMessageRequestHeader | NotificationRequestHeader
 _Place: TypeAlias = tuple[str, int, Selection]
@@ -111,7 +109,7 @@ class PopProcessor:
         """When a request that may wait is to be answered, by the monotonic clock."""
         clock = self._context.clock
         left = min(poll_millis, born_millis + poll_millis - clock.time_millis()) if born_millis else poll_millis
-        return clock.monotonic() + max(0, left) / 1000
+        return clock.monotonic() + min(max(0, left) / 1000, LONGEST_SECONDS)
 
     async def _execute(
         self,
@@ -259,24 +257,24 @@ class PopProcessor:
         """
         topic = self._still(channel, header)
         is_wide = wanted.queue_id < 0 and topic.read_queue_nums > _AT_ONCE
-        async with self._wide if is_wide else nullcontext():
-            places = self._places(header, self._still(channel, header) if is_wide else topic, wanted.selection)
-            while True:
+        missed: list[_Place] = []
+        while True:
+            # What came meanwhile are some places, however many queues the topic has.
+            async with self._wide if is_wide and not missed else nullcontext():
+                if is_wide:
+                    topic = self._still(channel, header)
                 with self.poll.look(wanted) as look:
-                    found = await find(places)
-                if found or self._context.clock.monotonic() >= deadline:
-                    return found
-                if look.anywhere:
-                    places = self._places(header, self._still(channel, header), wanted.selection)
-                elif look.missed:
-                    count = self._still(channel, header).read_queue_nums
-                    places = (
-                        (name, queue_id, wanted.selection if name == header.topic else SELECT_ALL)
-                        for name, queue_id in look.missed
-                        if name != header.topic or queue_id < count
-                    )
-                else:
-                    return found
+                    found = await find(missed or self._places(header, topic, wanted.selection))
+            if found or self._context.clock.monotonic() >= deadline or not (look.anywhere or look.missed):
+                return found
+            topic = self._still(channel, header)
+            missed = []
+            if not look.anywhere:
+                missed = [
+                    (name, queue_id, wanted.selection if name == header.topic else SELECT_ALL)
+                    for name, queue_id in look.missed
+                    if name != header.topic or queue_id < topic.read_queue_nums
+                ]
 
     async def _take(self, header: PopMessageRequestHeader, asked: Asked, places: Iterable[_Place]) -> list[Taken]:
         taken: list[Taken] = []
@@ -386,7 +384,7 @@ class PopProcessor:
                     reconsume_times=message.reconsume_times,
                     prepared_offset=0,
                     body=message.body,
-                    properties=_with_handle(properties, handle),
+                    properties=with_handle(properties, handle),
                 )
             )
         return b"".join(records)
@@ -465,18 +463,20 @@ class PopProcessor:
             raise unreadable(str(error)) from error
 
 
-def _with_handle(properties: dict[str, str], handle: str) -> bytes:
+def with_handle(properties: dict[str, str], handle: str) -> bytes:
     """Encode properties and a handle, without which nothing can be acknowledged.
 
     Where they are too long together, what the broker noted is left out, then the longest.
     """
-    left_out = [FIRST_POP_TIME, ORIGIN_GROUP, *sorted(properties, key=lambda name: len(properties[name]), reverse=True)]
+    own = properties.keys() - {FIRST_POP_TIME, ORIGIN_GROUP, POP_CK}
+    longest_first = sorted(own, key=lambda name: len(name) + len(properties[name]), reverse=True)
     properties[POP_CK] = handle
-    while len(encoded := encode_properties(properties)) > MAX_PROPERTIES_BYTES:
-        name = left_out.pop(0)
-        if properties.pop(name, None) is not None:
-            logger.warning("popped again without a property, there is no room for the handle name=%.60r", name)
-    return encoded
+    for name in (FIRST_POP_TIME, ORIGIN_GROUP, *longest_first):
+        encoded = encode_properties(properties)
+        if len(encoded) <= MAX_PROPERTIES_BYTES:
+            return encoded
+        properties.pop(name, None)
+    return encode_properties(properties)
 
 
 def _no_group(name: str) -> BrokerError:

@@ -68,7 +68,12 @@ class ResetProcessor:
                 await context.slices.step()
         finally:
             self._on_reset(header.topic, header.group, targets)
-        await self._stored()
+        try:
+            await self._stored()
+        except (OSError, BrokerError) as error:
+            raise BrokerError.of(
+                ResponseCode.SYSTEM_ERROR, f"the group was reset, but that is not stored yet: {error}"
+            ) from error
         body = ResetOffsetBody(
             offset_table={
                 MessageQueue(header.topic, context.config.broker_name, queue_id): target

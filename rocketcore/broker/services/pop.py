@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -229,6 +229,7 @@ class PopService:
             self._move(key, found.next_begin_offset)
         self.on_more(*key)
         await self._context.slices.step()
+        asked.check()
         return None
 
     def _hand_out(self, asked: Asked, key: QueueKey, start: int, found: GetResult, *, in_order: bool) -> Taken:
@@ -293,10 +294,14 @@ class PopService:
 
     def _free(self, entries: Iterable[Entry]) -> None:
         """Let queues go on whose POP in order is done with these acknowledgements, or that had no room before."""
+        freed: Counter[QueueKey] = Counter()
         for _, topic, group, queue_id, done in entries:
+            freed[topic, group, queue_id] += len(done)
+        for (topic, group, queue_id), count in freed.items():
             queue = self.state.queues[topic, group, queue_id]
-            if len(queue.in_flight) < PER_QUEUE <= len(queue.in_flight) + len(done):
-                self.on_room(topic, group, queue_id)
+            if len(queue.in_flight) < PER_QUEUE <= len(queue.in_flight) + count:
+                for _ in range(count):  # each of those who wait may want one
+                    self.on_room(topic, group, queue_id)
             if queue.ordered:
                 self._commit((topic, group, queue_id))
                 if not queue.in_flight:
@@ -337,9 +342,9 @@ class PopService:
     def _reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """An admin moved a group: what it popped before stays handed out, the next POP goes on from there."""
         key = (topic, group, queue_id)
-        self._uncommitted = deque(each for each in self._uncommitted if each[1] != key)
         if key in self.state.queues:
             self.put(["reset", *key, offset])
+        self._uncommitted = deque(each for each in self._uncommitted if each[1] != key)
 
     def _drop(self, topics: Collection[str], group: str) -> int:
         """Forget topics, or a group, that are deleted; return where the log has to be stored to, 0 where it tells none.

@@ -59,7 +59,8 @@ class OrderedPops:
             else:
                 gone.append(offset)
         if self._pop.drops != drops:
-            return None  # this may be another topic by now
+            self._pop.on_free(*key)  # this may be another topic by now: its request looks again
+            return None
         handed_out = self._pop.state.in_order(key)
         left = [offset for offset in bodies if offset in handed_out]
         now = self._context.clock.monotonic()

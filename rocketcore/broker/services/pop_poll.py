@@ -30,8 +30,15 @@ CAPACITY = 100_000
 PER_TOPIC = 10_000
 """Each message of a topic looks at those who wait for it."""
 STOP_SECONDS = 1.0
-_LOOKED = frozenset({ResponseCode.SUCCESS, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT})
-"""Codes of answers of who has looked; any other refuses that."""
+_REFUSED = frozenset(
+    {
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.INVALID_PARAMETER,
+    }
+)
+"""Codes of answers to who may not look."""
 _Key: TypeAlias = tuple[str, tuple[str, bool]]
 """Topic, group, whether it is to be told only."""
 PER_GROUP = 1024
@@ -187,7 +194,7 @@ class PopPoll(HeldRequests[HeldPop]):
             response = None if channel.closed else await held.again(held.deadline)
         except Exception as error:
             response = exchange.failure(request, error, "broker", channel.remote_address)
-        if channel.closed or (response is not None and response.code not in _LOOKED):
+        if channel.closed or (response is not None and response.code in _REFUSED):
             self._pass_on(held)
         if response is not None and not channel.closed and not request.is_oneway:
             channel.send(response)
