@@ -231,6 +231,38 @@ def test_what_somebody_waits_for_comes_before_what_is_read_ahead(
     play(tmp_path, test, **LONG)
 
 
+def test_what_is_read_ahead_is_waited_for_in_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold_reads, "THREADS", 1)
+
+    async def test(one: Scene) -> None:
+        number = await read_to(one, CHUNK_BYTES - 2 * len(LONG["body"]))
+        load, ahead = one.disk.load, CHUNK_BYTES + AHEAD_BYTES
+
+        def one_by_one(fd: int, begin: int, end: int) -> int:
+            loaded = load(fd, begin, end)
+            if begin == CHUNK_BYTES:
+                one.disk.gate.clear()
+            return loaded
+
+        monkeypatch.setattr(one.disk, "load", one_by_one)
+        one.disk.gate.clear()
+        first = one.task("a", number + 3)
+        others = [one.task("b", LONG["count"] - 1)]
+        await one.waiting(2)
+        one.disk.gate.set()
+        await first
+        others.append(one.task("c", ahead // (len(LONG["body"]) + 200) + 2))
+        await one.waiting(2)
+        others.append(one.task("d", LONG["count"] // 2))
+        await one.waiting(3)
+        one.disk.gate.set()
+        await asyncio.gather(*others)
+        asked_later = one.store.place("T", 0, LONG["count"] // 2) or 0
+        assert begins(one).index(ahead) < begins(one).index(asked_later - asked_later % CHUNK_BYTES)
+
+    play(tmp_path, test, **LONG)
+
+
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOENT, "gone")])
 def test_what_cannot_be_read_ahead_is_read_when_somebody_wants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
@@ -281,6 +313,7 @@ def test_what_nobody_reads_on_from_is_forgotten(tmp_path: Path) -> None:
         await one.loaded(3)
         for _ in range(3):
             one.reads.look()
+        assert one.store._pages._followed == {}
         asked = one.disk.asked
         await read_to(one, CHUNK_BYTES + AHEAD_BYTES + 1, number)
         assert asked < one.disk.asked <= asked + 4, "it is asked about again"
