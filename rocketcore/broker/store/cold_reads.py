@@ -6,7 +6,7 @@ lacks, makes it again, and so on until it has its answer. ``read`` is both, for 
 Order     What one owner, mostly a connection, reads is answered in the order in which it was asked for: behind a read
           that waits, others of its owner wait too.
 Bounds    An owner may have ``PER_OWNER`` reads waiting, all together ``CAPACITY``; more are refused with SYSTEM_BUSY.
-          At most ``THREADS`` ranges are being read, each of a MiB at most, into the system's memory and not ours.
+          At most ``THREADS`` ranges are being read, each of 2 MiB at most, into the system's memory and not ours.
 Ahead     What is read ahead of a reader (``Pages.read_ahead``) is read when nothing waits for a thread, and is as if it
           had never been tried where the disk refuses it and nobody waits for it.
 Deadline  A read that has no answer after ``SECONDS`` fails, is counted and named; so do those behind it when they have

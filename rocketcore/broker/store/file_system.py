@@ -36,7 +36,7 @@ T = TypeVar("T")
 REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 """Flags that make a file, or empty one that is there."""
 
-LOAD_BYTES = 1 << 20
+LOAD_BYTES = 2 << 20
 """Read by one call: each has a thread ask for the interpreter once more."""
 
 SCRATCH_BYTES = 64 << 10

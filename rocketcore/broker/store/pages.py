@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Cold", "LogRange", "Pages", "UnitRange"]
 
 CHUNK_BYTES = 128 << 10
-AHEAD_BYTES = 1 << 20
+AHEAD_BYTES = 2 << 20
 """Read at once for one who reads on where the log was read a moment ago."""
 
 ASKED_BYTES = 4 << 20
