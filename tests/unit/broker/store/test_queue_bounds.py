@@ -173,12 +173,12 @@ def test_a_torn_record_costs_nothing_but_a_look_at_the_log(tmp_path: Path) -> No
 
 
 class FullForNotes(FailingFiles):
-    """Has no room for a record of the note, when it is told so."""
+    """Has no room for a record of the note, nor for a whole one beside it, when it is told so."""
 
     full = False
 
     def write(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
-        if self.full and Path(f"/proc/self/fd/{fd}").readlink().name == "queuebounds":
+        if self.full and Path(f"/proc/self/fd/{fd}").readlink().name.startswith("queuebounds"):
             super().write(fd, data[: len(data) // 2], position)
             raise OSError(errno.ENOSPC, "no room")
         super().write(fd, data, position)
