@@ -208,6 +208,8 @@ class PopPoll(HeldRequests[HeldPop]):
 
         tags_code  None: whatever its tags are
         """
+        if topic not in self._looks and topic not in self._listening:
+            return  # as of most topics
         came = Came(topic, queue_id, tags_code)
         self._missed(came)
         for key in list(self._listening.get(topic, ())):
