@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketcore.admin.timestamps import timestamp
 from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID, REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX, Permission
-from rocketcore.message import RETRY_TOPIC
 from rocketcore.naming import is_system_group, is_system_topic
 
 if TYPE_CHECKING:
@@ -143,6 +142,8 @@ def message_object(message: ReceivedMessage) -> dict[str, Any]:
 
 def dead_letter_row(message: ReceivedMessage, redriven: int) -> dict[str, Any]:
     """Return a dead letter; ``topic`` is where it was sent to."""
+    from rocketcore.message import RETRY_TOPIC  # who has a message has loaded it; a list of topics needs none
+
     origin = message.properties.get(_ORIGIN) or message.properties.get(RETRY_TOPIC)
     return {**message_object(message), "topic": origin, "redriven": message.offset < redriven}
 

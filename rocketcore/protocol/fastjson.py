@@ -130,22 +130,21 @@ def _queue_text(queue: MessageQueue) -> str:
 
 
 # Nothing here can be matched in a second way, so what repeats is possessive and takes all that is plain at once: a
-# repetition that may give back keeps a hundred bytes for each character, also of a text that never ends.
-_TOKEN: Final = re.compile(
-    r"""(?P<space>(?:[\s\0]++|/\*[^*]*+\*++(?:[^*/][^*]*+\*++)*+/|//[^\n]*+)++)
+# repetition that may give back keeps a hundred bytes for each character, also of a text that never ends. Patterns are
+# compiled when the first text needs them: few processes ever meet one.
+_TOKEN: Final = r"""
+        (?P<space>(?:[\s\0]++|/\*[^*]*+\*++(?:[^*/][^*]*+\*++)*+/|//[^\n]*+)++)
       | (?P<punctuation>[{}\[\],:])
       | (?P<string>"[^"\\]*+"|'[^'\\]*+')
       | (?P<escaped>"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+')
       | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[LSBFD]?)
       | (?P<name>[A-Za-z_$][\w$]*+)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|(.))", re.DOTALL)
+    """
+_ESCAPE: Final = r"(?s)\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|(.))"
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0", "F": "\f"}
 _WORDS: Final = {"true": True, "false": False, "null": None, "NaN": math.nan, "undefined": None}
-_PATH_STEP: Final = re.compile(r"\.((?:\\.|[^.\[\\]++)++)|\[(\d++)\]")
-_SURROGATES: Final = re.compile("([\ud800-\udbff][\udc00-\udfff])|[\ud800-\udfff]")
+_PATH_STEP: Final = r"\.((?:\\.|[^.\[\\]++)++)|\[(\d++)\]"
+_SURROGATES: Final = "([\ud800-\udbff][\udc00-\udfff])|[\ud800-\udfff]"
 
 
 class _Reference:
@@ -161,6 +160,7 @@ class _Reader:
     """A recursive reader of the dialect over one text."""
 
     def __init__(self, text: str, max_values: int) -> None:
+        self._token = re.compile(_TOKEN, re.VERBOSE | re.DOTALL)
         self._text = text
         self._max_values = max_values
         self._values = 0
@@ -215,7 +215,7 @@ class _Reader:
 
     def _next(self) -> tuple[str, str]:
         while True:
-            match = _TOKEN.match(self._text, self._position)
+            match = self._token.match(self._text, self._position)
             if match is None:
                 if self._position == len(self._text):
                     return "end", ""
@@ -341,9 +341,10 @@ class _Reader:
             return None
         found = root
         position = 1
+        steps = re.compile(_PATH_STEP)
         while position < len(path):
             self._count()
-            step = _PATH_STEP.match(path, position)
+            step = steps.match(path, position)
             if step is None:
                 return None
             position = step.end()
@@ -401,7 +402,7 @@ def _unescape(text: str) -> str:
             return chr(int(code, 16))
         return _ESCAPES.get(match[3], match[3])
 
-    return _SURROGATES.sub(_join_surrogates, _ESCAPE.sub(replace, text))
+    return re.sub(_SURROGATES, _join_surrogates, re.sub(_ESCAPE, replace, text))
 
 
 def _join_surrogates(match: re.Match[str]) -> str:
