@@ -2,9 +2,9 @@
 (Java: ``GroupCommitService``, ``FlushRealTimeService``).
 
 One group is in flight at a time; what is put meanwhile is the next one. That needs no timer: while the flush thread
-(``_fast.flusher``) is in fdatasync the next group grows, and the slower the disk the larger it gets. Marks of the log,
-each at or behind the one before it: end (appended), written, durable by the flush policy, which is also dispatched:
-readable.
+(``_fast.flusher``) is in fdatasync the next group grows, and the slower the disk the larger it gets. On a slow disk a
+group waits a moment for those whom the one before it answered (``group_wait``). Marks of the log, each at or behind the
+one before it: end (appended), written, durable by the flush policy, which is also dispatched: readable.
 
 The first write or fsync that fails makes the store read-only for good: the kernel drops the dirty pages and reports
 success the next time, so a second attempt proves nothing. Nothing is written or synced any more, and nothing new is
@@ -25,6 +25,7 @@ from rocketcore.broker.store.commit_log import CommitLog, Group
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.dispatch import Dispatcher
 from rocketcore.broker.store.file_system import lost_write
+from rocketcore.broker.store.group_wait import GroupWait
 from rocketcore.broker.store.values import PutStatus
 from rocketcore.service import Clock
 
@@ -48,6 +49,7 @@ class _Waiter(NamedTuple):
 class _Commit(NamedTuple):
     group: Group
     store_timestamp: int
+    began: float
 
 
 class Committer:
@@ -79,6 +81,8 @@ class Committer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._flusher: Flusher | None = None
         self._scheduled = False
+        self._group_wait = GroupWait()
+        self._waits: asyncio.TimerHandle | None = None  # until when, at most, the next group does
         self._in_flight: _Commit | None = None
         self._syncing: asyncio.Future[None] | None = None
         self._waiting: deque[_Waiter] = deque()
@@ -100,7 +104,7 @@ class Committer:
     async def drain(self) -> None:
         """Commit everything that was put; returns at once when the store failed."""
         while self.read_only_reason is None and (self._in_flight is not None or self._log.position):
-            self._commit()
+            self._commit_now()
             await self._do(Work())
 
     async def stop(self) -> None:
@@ -148,7 +152,21 @@ class Committer:
             self._loop.call_soon(self._commit)
 
     def _commit(self) -> None:
+        """Commit what was appended, or wait a moment for more."""
         self._scheduled = False
+        if self._group_wait.pays and self._in_flight is None and self._log.position:
+            left = self._group_wait.left(self._clock.monotonic())
+            if left > 0:
+                if self._waits is None:
+                    self._waits = self._loop.call_later(left, self._waited)  # type: ignore[union-attr]  # started
+                return
+        self._commit_now()
+
+    def _waited(self) -> None:
+        self._waits = None
+        self._commit_now()
+
+    def _commit_now(self) -> None:
         if self._in_flight is not None or self.read_only_reason is not None:
             return
         try:
@@ -159,7 +177,11 @@ class Committer:
             return
         if group is None:
             return
-        commit = self._in_flight = _Commit(group, self.store_timestamp)
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+        began = self._clock.monotonic() if self._sync_flush else 0.0
+        commit = self._in_flight = _Commit(group, self.store_timestamp, began)
         try:
             work = self._log.work(group, sync=self._sync_flush)
             if self._sync_flush:
@@ -184,10 +206,15 @@ class Committer:
         if self.read_only_reason is not None:
             return
         self._log.written = self._log.synced = commit.group.end_offset
-        try:
-            self._commit()
-        finally:
+        self._group_wait.synced(self._clock.monotonic() - commit.began)
+        if self._group_wait.pays:
             self._finish(commit)
+            self._commit()
+        else:
+            try:
+                self._commit_now()
+            finally:
+                self._finish(commit)
         if commit.group.wants_zeros and self.read_only_reason is None:
             self._zero_ahead(commit.group)
 
@@ -215,8 +242,13 @@ class Committer:
         if self.on_durable is not None:
             self.on_durable()
         waiting = self._waiting
+        due = []
         while waiting and waiting[0].end_offset <= end:
-            _answer(waiting.popleft(), PutStatus.PUT_OK)
+            due.append(waiting.popleft())
+        if due and self._sync_flush:
+            self._group_wait.answered(len(due), self._clock.monotonic())
+        for waiter in due:
+            _answer(waiter, PutStatus.PUT_OK)
 
     async def sync_up_to(self, end_offset: int) -> None:
         """Return when the log before ``end_offset``, which is written, is on disk; the flush thread sees to it.
@@ -259,13 +291,15 @@ class Committer:
         "delivered": a power cut may still take the message. Whoever waits again learns what becomes of it.
         SERVICE_NOT_AVAILABLE when the write failed: the message may or may not be found after a restart.
         """
-        waiter = _Waiter(end_offset, self._clock.monotonic() + self._config.sync_flush_timeout / 1000, callback)
+        now = self._clock.monotonic()
+        waiter = _Waiter(end_offset, now + self._config.sync_flush_timeout / 1000, callback)
         if end_offset <= self.durable_offset:
             _answer(waiter, PutStatus.PUT_OK)
         elif self.read_only_reason is not None:
             _answer(waiter, PutStatus.SERVICE_NOT_AVAILABLE)
         else:
             self._waiting.append(waiter)
+            self._group_wait.came(now)
 
     @property
     def waiting(self) -> int:

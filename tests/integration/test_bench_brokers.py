@@ -1,4 +1,4 @@
-"""The broker that benchmarks use where nothing is to reach a disk."""
+"""The brokers that benchmarks use where nothing is to reach a disk, or where that is slow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from tests.fixtures.processes import SMALL_FILES, Processes
 BODY = b"a body to look for"
 
 
-@pytest.mark.parametrize(("command", "kept"), [("rocketcore.cli.main", True), ("bench.discarding_broker", False)])
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [("rocketcore.cli.main", True), ("bench.discarding_broker", False), ("bench.slow_disk_broker", True)],
+)
 def test_what_is_acknowledged_is_in_the_log_or_nowhere(tmp_path: Path, command: str, kept: bool) -> None:
-    processes = Processes(tmp_path, SMALL_FILES, command=command)
+    processes = Processes(tmp_path, {**SMALL_FILES, "SYNC_MILLIS": "0"}, command=command)
     try:
         namesrv = processes.namesrv().address
         broker = processes.broker(namesrv, "--flush", "async", store=tmp_path / "store")
