@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketcore.broker.store import Cold, cold_reads
-from rocketcore.broker.store.pages import AHEAD_BYTES, CHUNK_BYTES
+from rocketcore.broker.store.pages import AHEAD_BYTES, CHUNK_BYTES, LogRange
 from tests.fixtures.cold_disk import PAGE
 from tests.unit.broker.store.test_cold_reads import Scene, play, until
 
@@ -186,5 +186,41 @@ def test_what_nobody_reads_on_from_is_forgotten(tmp_path: Path) -> None:
         await read_to(one, CHUNK_BYTES + AHEAD_BYTES + 1, number)
         assert asked < one.disk.asked <= asked + 4, "it is asked about again"
         assert len(one.disk.loads) == 3
+
+    play(tmp_path, test, **LONG)
+
+
+def test_no_more_is_read_ahead_than_there_are_threads_for(tmp_path: Path) -> None:
+    async def test(one: Scene) -> None:
+        pages, (segment, *_) = one.store._pages, one.store._log.segments
+        most = cold_reads.THREADS
+        one.disk.gate.clear()
+        ranges = [LogRange(segment, at * CHUNK_BYTES, (at + 1) * CHUNK_BYTES) for at in range(3 * most)]
+        taken = [pages.read_ahead(each) for each in ranges]
+        assert taken == [True] * 2 * most + [False] * most, "as many are being read, and as many wait for that"
+        one.disk.gate.set()
+        await one.loaded(2 * most)
+        await until(lambda: not one.reads._busy)
+        assert pages.read_ahead(ranges[-1])
+        await one.loaded(2 * most + 1)
+
+    play(tmp_path, test, **LONG)
+
+
+def test_nothing_is_read_ahead_while_a_page_fails(tmp_path: Path) -> None:
+    async def test(one: Scene) -> None:
+        number = await read_to(one, CHUNK_BYTES + 1)
+        await one.loaded(3)
+        one.disk.bad.add((one.store.place("T", 0, LONG["count"] - 1) or 0) // PAGE * PAGE + PAGE)
+        with pytest.raises(OSError, match="cannot be read"):
+            await one.read("b", LONG["count"] - 1)
+        ahead = CHUNK_BYTES + 2 * AHEAD_BYTES
+        number = await read_to(one, ahead - CHUNK_BYTES, number)
+        await until(lambda: not one.reads._busy)
+        assert ahead not in begins(one)
+        for _ in range(2):
+            one.reads.look()
+        await read_to(one, ahead + 1, number)
+        assert ahead in begins(one), "read as what somebody waits for"
 
     play(tmp_path, test, **LONG)
