@@ -157,18 +157,18 @@ class Bench:
 
     def alternate(self, title: str, targets: Sequence[Target], *arguments: object) -> Row:
         row = self.row(title)
-        self.forget_written()
         for number in range(self.rounds):
+            self.forget_written()
             for target in self.order(number, targets):
                 row.add(target.name, self.load(target, *arguments))
         report(row)
         return row
 
     def forget_written(self) -> None:
-        """Have the system forget what is in its memory of the files that the servers wrote in the rows before.
+        """Have the system forget what is in its memory of the files that the servers wrote before.
 
         Where it has to find memory for gigabytes more, a page may cost ten times what it costs to fill (a virtual
-        machine asks its host): the faster a server, the more of that its next row would pay for.
+        machine asks its host): the faster a server, the more of that it would pay for later.
         """
         for path in self.folder.rglob("*"):
             with contextlib.suppress(OSError):  # a file of a server that runs may go at any time
