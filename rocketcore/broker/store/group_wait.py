@@ -3,7 +3,7 @@
 A client that sends one message after the other comes back soon after its answer. Where each group leaves as soon as the
 one before it is on disk, whoever is answered by that one has just missed it. So clients fall into two halves, and each
 waits for the sync of the other half and then for its own. A group that waits for them takes both: twice as much a sync,
-and one sync until an answer in place of two. Of 16 clients at a disk that takes 3 ms that makes 1.8 times as many
+and one sync until an answer in place of two. With 16 clients and a disk that takes 3 ms that makes 1.6 times as many
 messages (docs/benchmarks.md).
 
 Where a sync is short that loses: the work for one half is done while the other half is synced. And nobody is to wait
