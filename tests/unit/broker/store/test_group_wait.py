@@ -208,7 +208,7 @@ def test_on_a_fast_disk_no_group_waits(tmp_path: Path) -> None:
 
 def test_who_comes_alone_is_answered_when_the_wait_is_over(tmp_path: Path) -> None:
     async def run() -> None:
-        with opened_with_syncs_of(SYNC, tmp_path) as (parts, files):
+        with opened_with_syncs_of(1.0, tmp_path) as (parts, files):  # a quarter of it is longer than two turns take
             await groups_of_clients(parts, files)
             answered: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
             put_and_wait(parts, answered.set_result)
