@@ -2,10 +2,12 @@
 
 The broker checks, lays out, numbers and answers what it is sent as always, and no byte reaches a file: what is left of
 its CPU time is its own, without the memory that a machine has to find for gigabytes of page cache. Nothing can be read
-from it.
+from it, so nothing is indexed either: the index reads what was written.
 """
 
 from __future__ import annotations
+
+import os
 
 from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.cli.main import main
@@ -20,4 +22,5 @@ if __name__ == "__main__":
     FileSystem.write = _discard  # type: ignore[method-assign]
     # Nor does the kernel that writes the log make the system's call itself.
     FileSystem.direct = False  # type: ignore[assignment, method-assign]
+    os.environ["ROCKETCORE_MESSAGE_INDEX_ENABLE"] = "false"
     main()

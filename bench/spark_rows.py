@@ -122,7 +122,7 @@ def _measure(bench: Bench, place: Place, *, keeps: bool = True) -> None:
             with broker(bench, place, keeps=keeps) as started, sink(
                 opened, started.options("written"), rows, size, QUEUES
             ) as workload:  # fmt: skip
-                _alternate(bench, f"Spark, sink, {what}", workload, place, started)
+                _alternate(bench, f"Spark, sink, {what}", workload, place, started, wrote=True)
             if not keeps:
                 continue
             with broker(bench, place) as started:
@@ -163,11 +163,16 @@ def broker(bench: Bench, place: Place, *, keeps: bool = True) -> Iterator[Broker
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _alternate(bench: Bench, title: str, workload: Workload, place: Place, started: Broker) -> None:
+def _alternate(
+    bench: Bench, title: str, workload: Workload, place: Place, started: Broker, *, wrote: bool = False
+) -> None:
+    """Measure a row; what it ``wrote`` in a round is not in memory in the next one, see ``Bench.forget_written``."""
     row = bench.row(title)
     for pair in alternate(workload, bench.rounds, {started.pid}):
         row.add("ours", ours(pair, together=place.spark == place.broker))
         row.add("ceiling", ceiling(pair))
+        if wrote:
+            bench.forget_written()
     report(row)
 
 
