@@ -208,8 +208,10 @@ class Committer:
         self._log.written = self._log.synced = commit.group.end_offset
         self._group_wait.synced(self._clock.monotonic() - commit.began)
         if self._group_wait.pays:
-            self._finish(commit)
-            self._commit()
+            try:
+                self._finish(commit)
+            finally:
+                self._commit()
         else:
             try:
                 self._commit_now()
