@@ -34,6 +34,7 @@ from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.route import BrokerMemberGroup, QueueData
 from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig
 from tests.conformance.peer import FakeBroker, Peer, topic_config, unique
+from tests.fixtures.topics import await_messages
 from tests.peers import ApacheCluster
 
 pytestmark = pytest.mark.timeout(240)
@@ -465,6 +466,7 @@ def test_a_group_is_described_and_reset(target: Target, rocket: Call) -> None:
     with rmq.Producer(target.namesrv, group="p") as producer:
         for number in range(5):
             producer.send(topic, b"%d" % number)
+    await_messages(target.namesrv, topic, 5)
 
     def reset(to: str, *options: str) -> tuple[int, Any, Any]:
         return rocket("offset", "reset", group, topic, "--to", to, "--yes", *options)
@@ -523,6 +525,7 @@ def test_dead_letters_are_redriven(target: Target, rocket: Call) -> None:
         Peer(target.namesrv, apache=True).eventually(
             lambda: group in [row["group"] for row in rocket("dlq", "list")[1]]
         )
+    await_messages(target.namesrv, f"%DLQ%{group}", 1)
     _, [row], _ = rocket("dlq", "show", group)
     assert (row["topic"], row["body"], row["redriven"]) == (topic, "dead", False)
     assert rocket("dlq", "redrive", group, "--yes")[1] == {"group": group, "redriven": 1}

@@ -12,6 +12,7 @@ import rocketcore as rmq
 from rocketcore.message import MessageQueue
 from tests.conformance.peer import Peer, unique
 from tests.fixtures.commands import Rocket, rocket_command
+from tests.fixtures.topics import await_messages
 from tests.peers import ApacheCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
@@ -38,6 +39,7 @@ def topic(apache_cluster: ApacheCluster) -> str:
     with rmq.Producer(apache_cluster.namesrv, group=unique("makers")) as producer:
         for number in range(5):
             producer.send(name, b"%d" % number, keys=f"k{number}")
+    await_messages(apache_cluster.namesrv, name, 5)
     return name
 
 

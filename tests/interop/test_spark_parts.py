@@ -44,6 +44,7 @@ def test_times_as_edges(cluster: ApacheCluster) -> None:
             producer.send("T", f"{number}")
             if number % 8 == 0:
                 time.sleep(0.05)  # so that messages have different times, and some the same
+    await_messages(cluster.namesrv, "T", 40)
     table = rmq.read_arrow(cluster.namesrv, topic="T", columns=["body", "storeTimestamp"])
     stored = {int(row["body"]): row["storeTimestamp"] for row in table.to_pylist()}
     later = datetime.now(UTC) + timedelta(minutes=5)
