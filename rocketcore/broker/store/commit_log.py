@@ -61,7 +61,9 @@ class Group:
         self.buffer = buffer
         self.runs = runs
         self.end_offset = end_offset
-        self.size = sum(run.end - run.begin for run in runs)
+        self.size = 0
+        for run in runs:
+            self.size += run.end - run.begin
 
     def add_to(self, work: Work, *, sync: bool) -> None:
         """Have a work write every run into its segment; with ``sync`` each is durable before the next one is written.
@@ -409,8 +411,10 @@ class CommitLog:
 
     def _allocate_ahead(self, segment: Segment, end: int) -> None:
         """Create the next segment in the background when half of this one is used; where no thread can, it waits."""
+        if self._ahead is not None or segment.end - end >= self._size // 2:
+            return
         now = self._clock.monotonic()
-        if self._ahead is not None or segment.end - end >= self._size // 2 or now < max(self._ahead_at, self._retry_at):
+        if now < max(self._ahead_at, self._retry_at):
             return
         try:
             if self._allocator is None:

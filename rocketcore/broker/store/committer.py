@@ -301,7 +301,8 @@ class Committer:
             _answer(waiter, PutStatus.SERVICE_NOT_AVAILABLE)
         else:
             self._waiting.append(waiter)
-            self._group_wait.came(now)
+            if self._sync_flush:
+                self._group_wait.came(now)
 
     @property
     def waiting(self) -> int:

@@ -40,7 +40,7 @@ class Segment:
     """One file of the commit log (Java: ``DefaultMappedFile``): bytes ``start`` to ``start + size`` of the log."""
 
     __slots__ = (
-        "_data_to", "_fd", "_files", "_map", "_name", "_view", "_zeroed_to", "path", "sealed", "size",
+        "_data_to", "_fd", "_files", "_map", "_name", "_view", "_zeroed_to", "end", "path", "sealed", "size",
         "start",
     )  # fmt: skip
 
@@ -48,6 +48,7 @@ class Segment:
         self.path = path
         self.start = start
         self.size = size
+        self.end = start + size
         self.sealed: bool | None = None  # whether its records have checksums; None: not known yet
         self._files = files
         self._fd = fd
@@ -78,10 +79,6 @@ class Segment:
             error.filename = error.filename or str(path)
             raise
         return cls(path, start, size, files, fd)
-
-    @property
-    def end(self) -> int:
-        return self.start + self.size
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         try:
