@@ -249,29 +249,29 @@ def test_a_group_that_waits_when_the_disk_fails_is_answered(tmp_path: Path) -> N
 
 
 def test_what_fails_behind_a_group_does_not_keep_the_next_one(tmp_path: Path) -> None:
-    def fail() -> None:
-        parts.committer.on_durable = None
-        raise RuntimeError("who follows the log failed")
-
-    async def run() -> list[PutStatus]:
-        nonlocal parts
-        loop, told = asyncio.get_running_loop(), list[PutStatus]()
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
         with opened_with_syncs_of(LONG, tmp_path) as (parts, files):
             await groups_of_clients(parts, files)
+
+            def fail() -> None:
+                parts.committer.on_durable = None
+                raise RuntimeError("who follows the log failed")
+
             files.loop = loop
             loop.set_exception_handler(lambda *_: None)
             parts.committer.on_durable = fail
+            told: list[PutStatus] = []
+            last: asyncio.Future[PutStatus] = loop.create_future()
             for _ in range(CLIENTS):
                 put_and_wait(parts, told.append)
-            loop.call_soon(loop.call_soon, put_and_wait, parts, told.append)  # while the first are synced
-            while len(told) <= CLIENTS:  # noqa: ASYNC110  # a state of the store, which has no event
-                await asyncio.sleep(0.001)
+            loop.call_soon(loop.call_soon, put_and_wait, parts, last.set_result)  # while the first are synced
+            assert await last is PutStatus.PUT_OK
+            assert told == [PutStatus.PUT_OK] * CLIENTS
             files.loop = None
             await parts.committer.stop()
-        return told
 
-    parts: StoreParts
-    assert asyncio.run(run()) == [PutStatus.PUT_OK] * (CLIENTS + 1)
+    asyncio.run(run())
 
 
 def put_and_wait(parts: StoreParts, told: Callable[[PutStatus], None]) -> None:
