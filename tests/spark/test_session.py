@@ -9,14 +9,14 @@ from rocketcore.spark import recommended_settings
 from rocketcore.spark.topic_stream import LONGEST_REST
 
 
-@pytest.mark.parametrize(("row_bytes", "rows"), [(1, 65536), (100, 10485), (1024, 1024), (1 << 20, 1), (5 << 20, 1)])
+@pytest.mark.parametrize(("row_bytes", "rows"), [(1, 65536), (100, 5242), (1024, 512), (1 << 19, 1), (5 << 20, 1)])
 def test_record_batches_are_of_one_size(row_bytes: int, rows: int) -> None:
     assert recommended_settings(row_bytes)["spark.sql.execution.arrow.maxRecordsPerBatch"] == str(rows)
 
 
 def test_rows_of_an_unknown_size_are_limited_by_bytes() -> None:
     settings = recommended_settings()
-    assert settings["spark.sql.execution.arrow.maxBytesPerBatch"] == str(1 << 20)
+    assert settings["spark.sql.execution.arrow.maxBytesPerBatch"] == str(1 << 19)
     assert "spark.sql.execution.arrow.maxRecordsPerBatch" not in settings
     assert settings["spark.speculation"] == "false"
     assert settings["spark.python.unix.domain.socket.enabled"] == "true"
