@@ -5,7 +5,8 @@ Java: ``TransactionalMessageServiceImpl``, ``TransactionalMessageBridge`` (5.5.0
 Half   A message that is part of a transaction is stored in RMQ_SYS_TRANS_HALF_TOPIC, where no consumer sees it. A
        commit stores it again where it is for, through the gate, so that it may ask for a delay there.
 Op     Either is followed by an op message, in RMQ_SYS_TRANS_OP_HALF_TOPIC: tags ``d``, and as body the queue offsets of
-       half messages that need no decision any more, joined by commas. What ended in one turn of the loop shares one.
+       half messages that need no decision any more, joined by commas. What ended in one turn of the loop shares one;
+       what was only moved to the end of its queue is in others, whose property ``RC_MOVED`` says so.
        Commit and op message are put together, so that they are one write to the log: only a crash of the disk that
        tears it keeps the first alone, and then the producer is asked again.
 Start  Positions are offsets of the group CID_RMQ_SYS_TRANS in both topics, as Apache keeps them. What lies behind them
@@ -63,7 +64,11 @@ LOAD_SECONDS: Final = 3.0
 _OP_BYTES: Final = 4096
 _READ: Final = 256
 _OWNER: Final = "transactions"
+_MOVED: Final = "RC_MOVED"
+"""Property of an op message that decides nothing: its half messages go on under other offsets. Apache's never do."""
+
 _OP_PROPERTIES: Final = encode_properties({TAGS: "d"})
+_MOVED_PROPERTIES: Final = encode_properties({TAGS: "d", _MOVED: "true"})
 
 
 class RealPlace(NamedTuple):
@@ -104,6 +109,8 @@ class TransactionService:
         self._pending: list[_Ending] = []
         self._unwritten: list[int] = []
         """Half messages that need no decision any more, of which no op message says so yet."""
+        self._moved: list[int] = []
+        """The same of those that go on under other offsets."""
         self._positions = 0, 0
         self._settling: tuple[int, int, int] | None = None
         """Positions that count once the log is on disk up to the third number."""
@@ -150,12 +157,12 @@ class TransactionService:
         while at < op_end:
             records, at = await self.read(TRANS_OP_HALF_TOPIC, at, _READ)
             for record in records:
-                offsets = _ended_by(record)
+                offsets, is_moved = _ended_by(record)
                 self._ops.stored(record.queue_offset, max(offsets, default=-1))
                 for offset in offsets:
                     if halves.begin <= offset < end:
                         halves.end_one(offset, HalfState.ENDED, offset)
-                    elif offset < halves.begin:
+                    elif offset < halves.begin and not is_moved:
                         ended_before.add(offset)
             await asyncio.sleep(0)
         self._ops.end = max(self._ops.end, op_end)
@@ -165,7 +172,8 @@ class TransactionService:
     async def _find_moved(self, end: int, ended_before: set[int]) -> None:
         """Find undecided messages that were moved: their first offset is what producers may still know.
 
-        A crash may have kept a copy and not the op message that ends the one before it.
+        A crash may have kept a copy and not the op message that ends the one before it. Apache's broker may have noted
+        a decision under the first offset alone.
         """
         halves = self.halves
         at = halves.begin
@@ -184,7 +192,7 @@ class TransactionService:
                 before = newest.get(first)
                 newest[first] = offset
                 if before is not None:
-                    self._unwritten.append(before)
+                    self._moved.append(before)
                     halves.moved(before, first, offset)
                 elif first != offset:
                     halves.moved(first, first, offset)
@@ -254,9 +262,9 @@ class TransactionService:
         )
         return self._gate.count(TRANS_HALF_TOPIC, self._context.store.put(half))
 
-    def no_longer_open(self, queue_offset: int) -> None:
-        """Have the next op message name a half message that needs no decision any more."""
-        self._unwritten.append(queue_offset)
+    def no_longer_open(self, queue_offset: int, *, moved: bool = False) -> None:
+        """Have the next op message name a half message that needs no decision any more, or goes on elsewhere."""
+        (self._moved if moved else self._unwritten).append(queue_offset)
 
     # ------------------------------------------------------------------ ends
 
@@ -362,7 +370,11 @@ class TransactionService:
 
     def write_ops(self) -> None:
         """Put op messages for what needs no decision any more. What the store refuses is put with the next."""
-        context, unwritten = self._context, self._unwritten
+        self._write_ops(self._moved, _MOVED_PROPERTIES)
+        self._write_ops(self._unwritten, _OP_PROPERTIES)
+
+    def _write_ops(self, unwritten: list[int], properties: bytes) -> None:
+        context = self._context
         while unwritten:
             count = size = 0
             while count < len(unwritten) and size < _OP_BYTES:
@@ -373,7 +385,7 @@ class TransactionService:
                 topic=TRANS_OP_HALF_TOPIC,
                 queue_id=QUEUE,
                 body=op_body(offsets),
-                properties=_OP_PROPERTIES,
+                properties=properties,
                 born_timestamp=context.clock.time_millis(),
                 born_host=context.store.store_host,
             )
@@ -398,11 +410,12 @@ def _settle(outcomes: list[asyncio.Future[None]], status: PutStatus) -> None:
             outcome.set_exception(BrokerError.of(ResponseCode.SERVICE_NOT_AVAILABLE, status.value))
 
 
-def _ended_by(record: StoredRecord) -> list[int]:
-    """Return the queue offsets of half messages that an op message ends."""
-    if decode_properties(record.message.properties).get(TAGS) != "d":
-        return []
-    return read_op_body(bytes(record.message.body))
+def _ended_by(record: StoredRecord) -> tuple[list[int], bool]:
+    """Return the queue offsets of half messages that an op message ends, and whether they were only moved."""
+    properties = decode_properties(record.message.properties)
+    if properties.get(TAGS) != "d":
+        return [], False
+    return read_op_body(bytes(record.message.body)), _MOVED in properties
 
 
 def first_offset(record: StoredRecord, properties: dict[str, str]) -> int:

@@ -213,7 +213,7 @@ class TransactionCheck:
             logger.warning("half message not moved queue_offset=%d reason=%s", record.queue_offset, result.reason)
             raise _Stop
         transactions.halves.moved(record.queue_offset, first, result.queue_offset)
-        transactions.no_longer_open(record.queue_offset)
+        transactions.no_longer_open(record.queue_offset, moved=True)
         self._last = result
         return result
 

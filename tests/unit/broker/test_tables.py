@@ -66,6 +66,7 @@ BOUNDS = {
     "services.timer:TimerService._recalls": "timerMaxPendingMessages",
     "services.timer:TimerService._resting": "_MAX_RESTING",
     "services.timer_progress:Progress._seconds": "_MAX_SECONDS",
+    "services.transaction:TransactionService._moved": "what is not synced yet",
     "services.transaction:TransactionService._pending": TURN,
     "services.transaction:TransactionService._unwritten": "what is not synced yet",
     "services.transaction_check:TransactionCheck._not_asked": "one round",
