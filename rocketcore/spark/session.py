@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["local_session", "recommended_settings"]
 
-WRITTEN_BATCH_BYTES: Final = 1 << 19
+_WRITTEN_BATCH_BYTES: Final = 1 << 19
 """Bytes of rows on their way to a Python worker, and of a record batch for the sink: half a body.
 
 Both fit into the second-level cache of a core, which often has 1 MiB. Beside batches of 1 MiB the sink takes 2 % more
@@ -54,10 +54,10 @@ def recommended_settings(row_bytes: int | None = None) -> dict[str, str]:
         "spark.sql.streaming.pollingDelay": "500ms",
         # Spark's own limit is 10,000 rows: 10 MB of them at 1 KiB, which cost 1.8 µs of CPU each before the sink has
         # them, and 1.2 in batches of 1 MiB.
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(WRITTEN_BATCH_BYTES),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(_WRITTEN_BATCH_BYTES),
     }
     if row_bytes is not None:
-        rows = min(_MOST_ROWS, max(1, WRITTEN_BATCH_BYTES // row_bytes))
+        rows = min(_MOST_ROWS, max(1, _WRITTEN_BATCH_BYTES // row_bytes))
         settings["spark.sql.execution.arrow.maxRecordsPerBatch"] = str(rows)
     return settings
 
