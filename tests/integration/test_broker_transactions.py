@@ -1,115 +1,33 @@
-"""Transactions over the wire: half messages, how they end, who is asked, what a restart keeps."""
+"""Transactions over the wire: half messages, how they end, who is asked."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rocketcore._fast.properties import decode_properties, encode_properties
-from rocketcore.broker.record import StoredRecord
 from rocketcore.broker.services.transaction import TransactionService
-from rocketcore.broker.store import StoredMessage
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.protocol.bodies.heartbeat import HeartbeatData, ProducerData
-from rocketcore.protocol.bodies.topic import KVTable
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
-from rocketcore.protocol.headers.consumer import UpdateConsumerOffsetRequestHeader
 from rocketcore.protocol.headers.message import (
-    CheckTransactionStateRequestHeader,
-    EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
 from rocketcore.protocol.message import decode_message
-from rocketcore.transport.routes import Route
-from tests.integration.broker_client import BrokerClient, running_broker, unique
-from tests.reference.message import without_checksums
-
-HALF, OP, ASIDE = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
-COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
-OFTEN = {"transaction_check_interval": 20, "transaction_time_out": 1}
-SELDOM = {"transaction_check_interval": 3_600_000}
-
-
-class Half:
-    """A half message as its producer knows it."""
-
-    def __init__(self, answer: RemotingCommand) -> None:
-        assert answer.code == 0, answer
-        fields = answer.ext_fields or {}
-        self.fields = fields
-        self.queue_offset = int(fields["queueOffset"])
-        self.physical_offset = int(fields["msgId"][16:], 16)
-
-    def end(self, state: int = COMMIT, **changes: Any) -> EndTransactionRequestHeader:
-        known = {
-            "producer_group": "shop",
-            "tran_state_table_offset": self.queue_offset,
-            "commit_log_offset": self.physical_offset,
-            "commit_or_rollback": state,
-            "msg_id": self.fields["transactionId"],
-        }
-        return EndTransactionRequestHeader(**(known | changes))
-
-
-class Scene:
-    """A broker, and a producer of the group ``shop`` with its questions."""
-
-    def __init__(self, client: BrokerClient) -> None:
-        self.client = client
-        self.checks: asyncio.Queue[tuple[CheckTransactionStateRequestHeader, bytes]] = asyncio.Queue()
-        client.client.add_routes(
-            [Route(RequestCode.CHECK_TRANSACTION_STATE, self._checked, CheckTransactionStateRequestHeader)]
-        )
-
-    def _checked(self, channel: object, request: RemotingCommand, header: CheckTransactionStateRequestHeader) -> None:
-        self.checks.put_nowait((header, bytes(request.body)))
-
-    async def register(self, group: str = "shop") -> None:
-        heartbeat = HeartbeatData("producer-1", [ProducerData(group)], [])
-        assert (await self.client.ask(RequestCode.HEART_BEAT, body=heartbeat.encode())).code == 0
-
-    async def send(self, body: bytes = b"half", *, topic: str = "T", age: float = 0, **properties: str) -> Half:
-        properties = {"TRAN_MSG": "true", "PGROUP": "shop"} | properties
-        born = time.time_ns() // 1_000_000 - round(1000 * age)
-        return Half(
-            await self.client.send(topic, body, queue_id=2, properties=properties, sys_flag=4, born_timestamp=born)
-        )
-
-    async def end(self, header: EndTransactionRequestHeader) -> RemotingCommand:
-        return await self.client.ask(RequestCode.END_TRANSACTION, header)
-
-    async def check(self) -> tuple[CheckTransactionStateRequestHeader, bytes]:
-        return await asyncio.wait_for(self.checks.get(), 10)
-
-    async def aside(self) -> list[StoredRecord]:
-        """Wait until a message is set aside."""
-        self.client.broker._context.topics.ensure(ASIDE, 1)
-        return await self.client.records(ASIDE, hold_millis=10_000)
-
-    async def undecided(self) -> str:
-        """Return how many half messages the broker says that it has."""
-        return KVTable.decode((await self.client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table["halfMessages"]
-
-    async def delivered(self) -> list[bytes]:
-        return await self.client.all_bodies("T", 2)
-
-
-def play(folder: Path, scenario: Callable[[Scene], Awaitable[None]], **settings: Any) -> None:
-    async def run() -> None:
-        async with asyncio.timeout(30), running_broker(folder, **(SELDOM | settings)) as client:
-            await scenario(Scene(client))
-
-    asyncio.run(run())
-
-
-def text_of(record: StoredRecord) -> Mapping[str, str]:
-    return decode_properties(without_checksums(record.message.properties))
+from tests.integration.broker_client import unique
+from tests.integration.transaction_client import (
+    HALF,
+    OFTEN,
+    OP,
+    ROLLBACK,
+    UNKNOWN,
+    Scene,
+    play,
+    text_of,
+)
 
 
 def test_a_half_message_is_seen_when_it_is_committed(tmp_path: Path) -> None:
@@ -437,35 +355,6 @@ def test_a_commit_for_a_topic_that_was_deleted(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_what_is_undecided_is_asked_about_after_a_restart(tmp_path: Path) -> None:
-    """And what is decided is not, nor stored again."""
-
-    async def main() -> None:
-        async with running_broker(tmp_path, **SELDOM) as client:
-            scene = Scene(client)
-            halves = [await scene.send(b"%d" % number) for number in range(3)]
-            await scene.end(halves[0].end())
-            await scene.end(halves[2].end(ROLLBACK))
-        async with running_broker(tmp_path, **OFTEN) as client:
-            scene = Scene(client)
-            await scene.register()
-            asked = {decode_message((await scene.check())[1]).body for _ in range(3)}
-            assert asked == {b"1"}
-        async with running_broker(tmp_path, **SELDOM) as client:
-            scene = Scene(client)
-            assert (await scene.end(halves[1].end())).code == 0
-            assert await scene.delivered() == [b"0", b"1"]
-        async with running_broker(tmp_path, **OFTEN) as client:
-            scene = Scene(client)
-            await scene.register()
-            half = await scene.send(b"last")
-            assert (await scene.check())[0].msg_id == half.fields["transactionId"]
-            committed = client.broker._context.offsets.queues("CID_RMQ_SYS_TRANS", HALF)
-            assert committed[0] >= 4
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
 def test_messages_of_a_topic_that_was_deleted_are_given_up(tmp_path: Path) -> None:
     async def scenario(scene: Scene) -> None:
         await scene.client.send("T")
@@ -480,114 +369,6 @@ def test_messages_of_a_topic_that_was_deleted_are_given_up(tmp_path: Path) -> No
         assert scene.checks.empty()
 
     play(tmp_path, scenario)
-
-
-def test_only_the_newest_of_two_copies_is_asked_about_after_a_crash(tmp_path: Path) -> None:
-    """The disk kept a copy, and not the op message that ends the one before it."""
-
-    async def main() -> None:
-        async with running_broker(tmp_path, **SELDOM) as client:
-            scene = Scene(client)
-            half = await scene.send()
-            [record] = await client.records(HALF)
-            copy = record.message
-            copy.properties = encode_properties({**text_of(record), "TRAN_PREPARED_QUEUE_OFFSET": "0"})
-            await client.broker._gate.stored(client.broker._store.put(copy))
-        async with running_broker(tmp_path, **OFTEN) as client:
-            scene = Scene(client)
-            await scene.register()
-            offsets = [(await scene.check())[0].tran_state_table_offset for _ in range(3)]
-            assert offsets == [2, 3, 4]
-            assert (await scene.end(half.end())).code == 0
-            assert await scene.delivered() == [b"half"]
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def test_an_op_message_of_apache_that_names_the_first_copy(tmp_path: Path) -> None:
-    """There a producer's decision ends the offset that it names, and copies that wait for their time say that one."""
-
-    async def main() -> None:
-        async with running_broker(tmp_path, **SELDOM) as client:
-            scene, store = Scene(client), client.broker._store
-            await scene.send(CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
-            [record] = await client.records(HALF)
-            text = {**text_of(record), "TRAN_PREPARED_QUEUE_OFFSET": "0"}
-            record.message.properties = encode_properties(text)
-            store.put(record.message)
-            op = StoredMessage(topic=OP, queue_id=0, body=b"0,", properties=encode_properties({"TAGS": "d"}))
-            await client.broker._gate.stored(store.put(op))
-            client.broker._transactions._positions = 1, 0
-        async with running_broker(tmp_path, **OFTEN) as client:
-            scene = Scene(client)
-            await scene.register()
-            half = await scene.send(b"other")
-            assert (await scene.check())[0].msg_id == half.fields["transactionId"]
-            assert set(await client.bodies(HALF, 0, 3)) == {b"other"}
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def test_one_that_was_moved_is_not_taken_for_one_that_was_decided(tmp_path: Path) -> None:
-    """A decision about a later one keeps the op messages of the check, which name what it moved: all were read as ends.
-
-    What producers had been asked about, and had not decided, was lost with a restart.
-    """
-
-    async def main() -> None:
-        async with running_broker(tmp_path, **SELDOM, transaction_time_out=30_000) as client:
-            scene = Scene(client)
-            await scene.register()
-            await scene.send(b"asked about", age=3600)
-            await scene.send(b"young")
-            await scene.end((await scene.send(b"ended")).end())
-            await client.broker._check.round()
-            assert decode_message((await scene.check())[1]).body == b"asked about"
-            assert client.broker._transactions.halves.begin == 1
-        async with running_broker(tmp_path, **OFTEN) as client:
-            scene = Scene(client)
-            await scene.register()
-            asked = {decode_message((await scene.check())[1]).body for _ in range(6)}
-            assert asked == {b"asked about", b"young"}
-            assert client.broker._transactions.undecided() == 2
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def test_a_client_does_not_move_the_positions(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with running_broker(tmp_path, **SELDOM) as client:
-            scene = Scene(client)
-            await scene.send()
-            header = UpdateConsumerOffsetRequestHeader(
-                consumer_group="CID_RMQ_SYS_TRANS", topic=HALF, queue_id=0, commit_offset=1
-            )
-            assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == 0
-        async with running_broker(tmp_path, **OFTEN) as client:
-            scene = Scene(client)
-            await scene.register()
-            assert decode_message((await scene.check())[1]).body == b"half"
-
-    asyncio.run(asyncio.wait_for(main(), 30))
-
-
-def test_positions_that_say_more_than_the_store_holds(tmp_path: Path) -> None:
-    """The log lost its end. Messages that come to where it was are not taken for decided."""
-
-    async def main() -> None:
-        async with running_broker(tmp_path, **SELDOM) as client:
-            client.broker._transactions._positions = 5, 5
-        async with running_broker(tmp_path, **SELDOM) as client:
-            scene = Scene(client)
-            for _ in range(3):
-                await scene.send()
-            assert client.broker._context.offsets.find("CID_RMQ_SYS_TRANS", HALF, 0) == 0
-        async with running_broker(tmp_path, **OFTEN) as client:
-            scene = Scene(client)
-            await scene.register()
-            assert (await scene.check())[0].msg_id == unique(1)
-
-    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_an_undecided_message_costs_nothing_between_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
