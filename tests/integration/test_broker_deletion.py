@@ -26,7 +26,7 @@ from rocketcore.transport.channel import Channel
 from tests.fixtures.stores import crash_copy
 from tests.integration.broker_client import BrokerClient, running_broker
 from tests.integration.pop_client import GROUP, ack, pop
-from tests.integration.test_broker_transactions import Half
+from tests.integration.transaction_client import Half
 from tests.unit.broker.fakes import FakeChannel
 
 TIMEOUT = 10.0

@@ -202,16 +202,22 @@ def test_a_topic_that_was_made_anew_is_not_gone_on_with(
 
 
 def test_a_kill_between_the_name_and_the_notes(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = os.replace
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def killed_at_the_name(source: Path, name: Path) -> None:
+        if name.name == "replace.parquet":
+            raise KeyboardInterrupt
+        replace(source, name)  # the brokers' files: they run in this process
+
     for step in ("remove", "replace"):
         with monkeypatch.context() as patched:
-
-            def killed(*_: object) -> None:
-                raise KeyboardInterrupt
-
             if step == "remove":
                 patched.setattr("rocketcore.cli.resume.ProgressFile.remove", killed)
             else:
-                patched.setattr("rocketcore.cli.message_export.os.replace", killed)
+                patched.setattr("rocketcore.cli.message_export.os.replace", killed_at_the_name)
             assert rocket("export", topic, "-o", f"{step}.parquet")[0] == 130
         code, out, err = rocket("export", topic, "-o", f"{step}.parquet", "-o", "json")
         assert (code, json.loads(out)["messages"]) == (0, MESSAGES), err
