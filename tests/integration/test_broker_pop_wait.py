@@ -412,3 +412,36 @@ def test_all_who_wait_for_room_get_it_with_acknowledgements_of_one_request(
             assert sorted(found) == [b"2", b"3"]
 
     asyncio.run(main())
+
+
+def test_what_is_done_of_one_group_wakes_another_where_all_have_as_much_as_they_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those whose turn comes after so many that wait for something else."""
+    monkeypatch.setattr(pop_service, "CAPACITY", 2)
+    monkeypatch.setattr(pop_poll, "WOKEN_AT_ONCE", 1)
+
+    async def main() -> None:
+        async with running_broker(tmp_path) as client:
+            for body in (b"1", b"2"):
+                await client.send("T", body)
+            await client.send("U", b"3")
+            first = await pop(client, "T")
+            assert len(first) == 2
+            idle = [asyncio.create_task(pop(client, "T", poll_time=30_000, max_msg_nums=1)) for _ in range(2)]
+            await until(lambda: waiting(client) == 2)
+            other = asyncio.create_task(pop(client, "U", consumer_group="others", poll_time=30_000))
+            await until(lambda: waiting(client) == 3)
+            assert (await ack(client, first[0])).code == 0
+            async with asyncio.timeout(10):
+                (message,) = await other
+            assert message.body == b"3"
+            assert waiting(client) == len(idle)
+            await client.send("T", b"4", queue_id=0)
+            await client.send("T", b"5", queue_id=1)
+            assert (await ack(client, message, "others")).code == (await ack(client, first[1])).code == 0
+            async with asyncio.timeout(10):
+                found = [message.body for messages in await asyncio.gather(*idle) for message in messages]
+            assert sorted(found) == [b"4", b"5"]
+
+    asyncio.run(main())

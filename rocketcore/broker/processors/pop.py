@@ -83,6 +83,7 @@ class PopProcessor:
         self._pop = pop
         self._ordered = OrderedPops(context, pop)
         pop.on_free, pop.on_room, pop.on_more = self.poll.freed, self.poll.has_room, self.poll.more
+        pop.on_any_room = self.poll.has_any_room
         self._reader = RecordReader(_MAX_MESSAGES)
         self._wide = asyncio.Semaphore(_WIDE_LOOKS)
 

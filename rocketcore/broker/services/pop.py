@@ -105,6 +105,11 @@ class PopService:
         """Called with topic, group and queue id when POPs in order may go on, though no message came."""
         self.on_room: Callable[[str, str, int], None] = lambda topic, group, queue_id: None
         """Called with the same when others may, since so many messages are handed out no longer."""
+        self.on_any_room: Callable[[bool], bool] = lambda was_full: True
+        """Called again and again while less than ``CAPACITY`` is handed out: who waited for that may go on.
+
+        Told whether there may be more of them since it last took note of it, which it tells.
+        """
         self.on_more: Callable[[str, str, int], None] = lambda topic, group, queue_id: None
         """Called with the same when a POP read as much of a queue as it may at once, and there may be more for it."""
         self.revived = 0
@@ -112,6 +117,8 @@ class PopService:
         self._context = context
         self._gate = gate
         self._reader = RecordReader(1)
+        self._was_full = False
+        """Whether somebody may wait because ``CAPACITY`` was reached."""
         self.drops = 0
         """How often something was deleted since the start."""
         self._dropped: dict[str, int] = {}
@@ -179,7 +186,9 @@ class PopService:
     def room(self, topic: str, group: str, queue_id: int) -> int:
         """How many messages of a queue may be handed out to the group now."""
         queue = self.state.find(topic, group, queue_id)
-        return min(PER_QUEUE - (0 if queue is None else len(queue.in_flight)), CAPACITY - self.state.in_flight)
+        in_all = CAPACITY - self.state.in_flight
+        self._was_full |= in_all <= 0
+        return min(PER_QUEUE - (0 if queue is None else len(queue.in_flight)), in_all)
 
     # ------------------------------------------------------------------ taking
 
@@ -379,6 +388,8 @@ class PopService:
         """Have come again what was not acknowledged in time."""
         self.journal.settle()
         self._commit_synced()
+        if self.state.in_flight < CAPACITY and self.on_any_room(self._was_full):
+            self._was_full = False
         while (checkpoint := self.state.take_due()) is not None:
             if checkpoint.counts is not None:
                 self.on_free(*checkpoint.key)  # a POP in order finds it where it is

@@ -9,7 +9,7 @@ woken in its place. Of those who asked to be told one is told, too: whether it p
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +43,8 @@ _Key: TypeAlias = tuple[str, tuple[str, bool]]
 """Topic, group, whether it is to be told only."""
 PER_GROUP = 1024
 """Of one group for one topic (Java: ``popPollingSize``, which counts by queue)."""
+WOKEN_AT_ONCE = 100
+"""Where nobody knows who of all that wait may have something: each look is work."""
 
 
 class Wanted(NamedTuple):
@@ -128,6 +130,8 @@ class PopPoll(HeldRequests[HeldPop]):
     def __init__(self, *, capacity: int = CAPACITY, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__("broker-pop-poll", self._look_again, capacity=capacity, per_key=PER_GROUP, clock=clock)
         self._stopped = False
+        self._in_turn: deque[HeldPop] = deque()
+        """Who waited when there was no room of any queue, and has not looked since."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._of_topic: Counter[str] = Counter()
         """How many wait for a topic."""
@@ -222,6 +226,22 @@ class PopPoll(HeldRequests[HeldPop]):
     def has_room(self, topic: str, group: str, queue_id: int) -> None:
         """Wake a POP of a group: a queue that had handed out as much as it may gives something again."""
         self._came_again(Came(topic, queue_id), group)
+
+    def has_any_room(self, was_full: bool) -> bool:
+        """Wake some of those who waited for room of any queue, until all had their turn; called again and again.
+
+        was_full  others may wait for it by now
+        returns   whether that is taken note of: those who waited before come first
+        """
+        begins = was_full and not self._in_turn
+        if begins:
+            self._in_turn.extend(held for of_key in self._held.values() for held in of_key if not held.is_told)
+            for looks in self._looks.values():
+                for look in looks:
+                    look.anywhere = True
+        some = [self._in_turn.popleft() for _ in range(min(WOKEN_AT_ONCE, len(self._in_turn)))]
+        self._wake([held for held in some if held in self._held.get(held.key, ())])
+        return begins
 
     def more(self, topic: str, group: str, queue_id: int) -> None:
         """Have requests of a group that are at work look at a queue again: one of them did not get to its end."""

@@ -54,6 +54,7 @@ BOUNDS = {
     "services.pop_poll:PopPoll._by_channel": CONNECTIONS,
     "services.pop_poll:PopPoll._due": HELD,
     "services.pop_poll:PopPoll._held": "pop_poll.CAPACITY, PER_GROUP of one",
+    "services.pop_poll:PopPoll._in_turn": HELD,
     "services.pop_poll:PopPoll._listening": HELD,
     "services.pop_poll:PopPoll._looks": "requests in progress, _WIDE_LOOKS of them in topics of many queues",
     "services.pop_poll:PopPoll._of_topic": TOPICS,
