@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -93,19 +93,30 @@ def test_where_a_stream_begins(cluster: LocalCluster, make_topic: MakeTopic) -> 
     assert assigned.batches() == of_a
 
 
-@pytest.mark.parametrize("starting", ["earliest", "latest"])
+@pytest.mark.parametrize("starting", ["earliest", "latest", "2099-01-01"])
 def test_a_first_batch_that_is_made_again(cluster: LocalCluster, make_topic: MakeTopic, starting: str) -> None:
     """Spark keeps where it ended, not where it began: that is asked for again."""
     topic = make_topic(queues=2)
     fill(cluster, topic, range(100))
-    first = Query(cluster, topic, startingOffsets=starting)
+    begin = {"startingTimestamp" if starting[0] == "2" else "startingOffsets": starting}
+    first = Query(cluster, topic, **begin)
     fill(cluster, topic, range(100, 200))
     end = first.latest()
     fill(cluster, topic, range(200, 300))
-    second = Query(cluster, topic, startingOffsets=starting)
+    second = Query(cluster, topic, **begin)
     numbers = second.read(second.end, end)
     second.end = end
     assert sorted(numbers + second.batches()) == list(range(0 if starting == "earliest" else 100, 300))
+
+
+def test_a_time_that_has_been_begins_with_its_messages(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    """No empty batch goes before them, also where a queue has none."""
+    topic = make_topic(queues=2)
+    with rmq.Producer(cluster.namesrv, group="spark") as producer:
+        producer.send_batch([rmq.Message(topic, "7")], queue=MessageQueue(topic, "broker-a", 0))
+    query = Query(cluster, topic, startingTimestamp=(datetime.now(UTC) - timedelta(hours=1)).isoformat())
+    assert query.latest() != query.end
+    assert query.batches() == [7]
 
 
 def test_available_now_from_the_latest_on(cluster: LocalCluster, make_topic: MakeTopic) -> None:
