@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from rocketcore._fast.arrow_out import StoredColumns
 from rocketcore.client.arrow_ranges import offsets_of
+from rocketcore.client.config import MOST_RECORD_BATCH_BYTES
 from rocketcore.errors import ConfigError, DecodeError, RemoteProtocolError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.compression import decompress
@@ -62,13 +63,13 @@ class BatchBuilder:
 
     tags         exact tags to keep, empty for all: a broker compares their hashes only
     batch_bytes  a record batch ends with the message that makes it as long as this: bytes as stored, bodies unpacked,
-                 and counted only if they are among the columns; at most 1 GiB
+                 and counted only if they are among the columns; at most ``MOST_RECORD_BATCH_BYTES``
     """
 
     def __init__(self, columns: tuple[str, ...], tags: frozenset[str], batch_bytes: int) -> None:
         self._schema = schema_of(columns)
         self._tags = tags
-        self._batch_bytes = min(batch_bytes, 1 << 30)  # Arrow's offsets of a column end at 2 GiB
+        self._batch_bytes = min(batch_bytes, MOST_RECORD_BATCH_BYTES)
         kept = [name for name in columns if name != "brokerName"]
         if tags and "tags" not in kept:
             kept.append("tags")

@@ -30,6 +30,7 @@ from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.tls.settings import TlsConfig, TlsOption
 
 __all__ = [
+    "MOST_RECORD_BATCH_BYTES",
     "RECORD_BATCH_BYTES",
     "Checker",
     "ClientConfig",
@@ -50,6 +51,9 @@ StartFrom: TypeAlias = Literal["first", "last"] | datetime
 RECORD_BATCH_BYTES: Final = 1 << 20
 """About what a record batch of messages holds, read, on its way and in a file: it costs little for each row then, and
 is soon full."""
+
+MOST_RECORD_BATCH_BYTES: Final = 1 << 30
+"""Arrow's offsets of a column end at 2 GiB."""
 
 MAX_INVISIBLE_SECONDS: Final = 12 * 60 * 60
 """Longest time for which a message may be invisible; Apache's proxy takes no more."""

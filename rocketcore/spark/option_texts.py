@@ -16,6 +16,7 @@ from rocketcore.client.config import name_server_list
 from rocketcore.codes import RESERVED_PROPERTIES
 from rocketcore.message import NAME_SEPARATOR, PROPERTY_SEPARATOR, MessageQueue
 from rocketcore.naming import check_group, check_send_topic, check_topic
+from rocketcore.printable import shortened
 
 __all__ = [
     "EARLIEST",
@@ -58,6 +59,12 @@ _SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
+def _number(text: str, wanted: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text):  # fits 64 bits
+        raise ValueError(wanted)
+    return int(text)
+
+
 def read_boolean(text: str) -> bool:
     value = {"true": True, "false": False}.get(text.strip().lower())
     if value is None:
@@ -66,16 +73,19 @@ def read_boolean(text: str) -> bool:
 
 
 def read_count(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
+    count = _number(text.strip(), "a whole number of at least 1")
+    if count < 1:
         raise ValueError("a whole number of at least 1")
-    return int(text)
+    return count
 
 
 def read_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
-    if match is None or not int(match[1]):
-        raise ValueError("a number of bytes, for example 1048576, 1m or 512k")
-    return int(match[1]) * _UNITS[match[2].lower()]
+    wanted = "a number of bytes, for example 1048576, 1m or 512k"
+    number = _number(match[1], wanted) if match else 0
+    if match is None or not number:
+        raise ValueError(wanted)
+    return number * _UNITS[match[2].lower()]
 
 
 def read_millis(text: str) -> float:
@@ -86,17 +96,20 @@ def read_duration(text: str) -> float:
     """Return the seconds that a time in Spark's spelling has; a number alone is milliseconds."""
     match = _DURATION.fullmatch(text.strip())
     unit = _SECONDS.get(match[2].lower()) if match else None
+    wanted = "a time, for example 15m, 30s or 500ms"
     if match is None or unit is None:
-        raise ValueError("a time, for example 15m, 30s or 500ms")
-    return int(match[1]) * unit
+        raise ValueError(wanted)
+    return _number(match[1], wanted) * unit
 
 
 def read_timestamp(text: str) -> int:
     """Return epoch milliseconds; a day alone is its midnight in UTC, a time of a day needs its zone."""
     text = text.strip()
     wanted = "milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z"
+    if re.fullmatch(r"\d{8}", text):
+        raise ValueError(f"{wanted}; a day is written 2024-05-01")
     if text.isdecimal():
-        millis = int(text)
+        millis = _number(text, wanted)
     else:
         try:
             moment = datetime.fromisoformat(text)
@@ -134,6 +147,8 @@ def read_group(text: str) -> str:
 
 
 def read_pattern(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a regular expression that is not blank")
     try:
         re.compile(text)
     except re.error as error:
@@ -162,6 +177,8 @@ def read_assignment(text: str) -> tuple[MessageQueue, ...]:
             if not isinstance(ids, list) or not all(type(number) is int and number >= 0 for number in ids):
                 raise ValueError(wanted)
             queues += [MessageQueue(topic, broker, number) for number in ids]
+    if not queues:
+        raise ValueError(f"{wanted}, with one queue at least")
     return tuple(sorted(set(queues)))
 
 
@@ -177,8 +194,10 @@ def read_offsets(text: str) -> str | Mapping[MessageQueue, int]:
             if not isinstance(queues, dict):
                 raise ValueError(wanted)
             for number, offset in queues.items():
-                if not number.isdecimal() or type(offset) is not int or offset < EARLIEST:
+                if type(offset) is not int or not EARLIEST <= offset < 1 << 63:
                     raise ValueError(f"{wanted}; -2 is the earliest offset, -1 the latest")
+                if not re.fullmatch(r"0|[1-9][0-9]{0,9}", number):
+                    raise ValueError(f"{wanted}; {shortened(number, 30)!r} is no queue")
                 offsets[MessageQueue(topic, broker, int(number))] = offset
     return offsets
 
@@ -213,6 +232,8 @@ def read_selector(text: str) -> str:
 def read_tags(text: str) -> str:
     if any(separator in text for separator in (NAME_SEPARATOR, PROPERTY_SEPARATOR)):
         raise ValueError("a tag without U+0001 and U+0002")
+    if "||" in text:
+        raise ValueError("one tag: no subscription finds one with '||' in it")
     return read_text(text)
 
 

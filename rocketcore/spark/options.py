@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from rocketcore._fast.arrow_in import BatchEncoder
 from rocketcore._fast.properties import encode_properties
-from rocketcore.client.config import RECORD_BATCH_BYTES, name_server_list
+from rocketcore.client.config import MOST_RECORD_BATCH_BYTES, RECORD_BATCH_BYTES, name_server_list
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.errors import ConfigError
 from rocketcore.message import MessageQueue
@@ -146,6 +146,8 @@ class ReadOptions(ConnectionOptions):
             raise ConfigError("give startingOffsets or startingTimestamp, not both")
         if self.pull_batch_bytes > _MOST_PULL_BYTES:
             raise ConfigError(f"pullBatchBytes is at most {_MOST_PULL_BYTES}, got {self.pull_batch_bytes}")
+        if self.arrow_batch_bytes > MOST_RECORD_BATCH_BYTES:
+            raise ConfigError(f"arrowBatchBytes is at most {MOST_RECORD_BATCH_BYTES}, got {self.arrow_batch_bytes}")
         if (self.min_partitions or 1) > (self.max_partitions or self.min_partitions or 1):
             raise ConfigError("minPartitions is more than maxPartitions")
         if self.sql_expression is not None and self.tag_expression != "*":
@@ -170,7 +172,7 @@ class SourceOptions(ReadOptions):
         ReadOptions.__post_init__(self)
         if self.ending_timestamp is not None and self.ending_offsets != "latest":
             raise ConfigError("give endingOffsets or endingTimestamp, not both")
-        if (self.starting_timestamp or 0) > (self.ending_timestamp or texts.LAST_MILLIS):
+        if self.ending_timestamp is not None and (self.starting_timestamp or 0) > self.ending_timestamp:
             raise ConfigError("startingTimestamp lies behind endingTimestamp")
         if not isinstance(self.starting_offsets, str) and not isinstance(self.ending_offsets, str):
             for queue, start in self.starting_offsets.items():

@@ -79,6 +79,8 @@ def check_read_schema(schema: StructType) -> tuple[str, ...]:
             )
         if not field.nullable and name in _NULLABLE:
             raise ConfigError(f"column {field.name} is declared as never null: a message may have none")
+        if name in columns:
+            raise ConfigError(f"column {field.name} occurs twice")
         columns.append(name)
     return tuple(columns)
 
@@ -100,7 +102,8 @@ def check_write_schema(schema: StructType, options: SinkOptions) -> tuple[str | 
     names = {role for role in roles if role is not None}
     if len(names) < len(roles) - roles.count(None):
         raise ConfigError("a column name occurs twice")
-    _check_roles(names, options)
+    with_map = "properties" in names and isinstance(schema.fields[roles.index("properties")].dataType, MapType)
+    _check_roles(names, options, with_map)
     return roles
 
 
@@ -123,7 +126,8 @@ def _roles(schema: StructType, options: SinkOptions) -> tuple[str | None, ...]:
     return tuple(roles)
 
 
-def _check_roles(names: set[str], options: SinkOptions) -> None:
+def _check_roles(names: set[str], options: SinkOptions, with_map: bool) -> None:
+    """Refuse columns that do not go together; ``with_map``: properties are among them, as a map."""
     if "body" not in names:
         raise ConfigError("a write needs the column body (binary or string)")
     if options.topic is None and "topic" not in names:
@@ -136,9 +140,12 @@ def _check_roles(names: set[str], options: SinkOptions) -> None:
     if "queueId" in names and "brokerName" not in names:
         raise ConfigError("column queueId needs the column brokerName: a queue is a broker and a number")
     # Messages that were read have their group among their properties.
-    has_groups = "shardingKey" in names or (options.ignore_system_columns and "properties" in names)
+    has_groups = "shardingKey" in names or (options.ignore_system_columns and with_map)
     if options.queue_selector == "hash" and not has_groups:
-        raise ConfigError("queueSelector=hash needs the column shardingKey")
+        text = "queueSelector=hash needs the column shardingKey"
+        if options.ignore_system_columns:
+            text += ", or messages that were read, whose properties are a map"
+        raise ConfigError(text)
     if options.queue_selector == "hash" and "queueId" in names:
         raise ConfigError("give queueSelector=hash or the columns brokerName and queueId, not both")
 

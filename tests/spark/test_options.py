@@ -117,6 +117,16 @@ def test_sink_values() -> None:
         ),
         ({"startingTimestamp": "1000000000000000000"}, "option startingTimestamp is '1000000000000000000', expected"),
         ({"pullBatchBytes": "2g"}, "pullBatchBytes is at most 2147483647"),
+        ({"arrowBatchBytes": "2g"}, "arrowBatchBytes is at most 1073741824, got 2147483648"),
+        ({"pullBatchBytes": "9" * 5000}, "a number of bytes"),
+        ({"minPartitions": "9" * 5000}, "a whole number of at least 1"),
+        ({"startingTimestamp": "20991231"}, "a day is written 2024-05-01"),
+        ({"startingTimestamp": "2030-01-01", "endingTimestamp": "1969-01-01"}, "lies behind endingTimestamp"),
+        ({"subscribePattern": " "}, "a regular expression that is not blank"),
+        ({"assign": "{}"}, "with one queue at least"),
+        ({"assign": '{"T": {"b": []}}'}, "with one queue at least"),
+        ({"startingOffsets": '{"T": {"b": {"00": 1}}}'}, "'00' is no queue"),
+        ({"startingOffsets": '{"T": {"b": {"0": 9223372036854775808}}}'}, "-2 is the earliest"),
     ],
 )
 def test_source_refuses(options: dict[str, str], reason: str) -> None:
@@ -130,6 +140,7 @@ def test_source_refuses(options: dict[str, str], reason: str) -> None:
     [
         ({"startingOffsets": "earliest"}, "option startingOffsets belongs to reading"),
         ({"queueSelector": "random"}, "roundrobin or hash"),
+        ({"tags": "a||b"}, "no subscription finds one with '||' in it"),
         ({"batchBytes": "5m"}, "batchBytes is at most 4194304"),
         ({"deliveryTimeoutMs": "0"}, "a whole number of at least 1"),
         ({"properties": '{"KEYS": "x"}'}, "property names that are not RocketMQ's own; KEYS is"),

@@ -126,6 +126,11 @@ def test_write_schema_needs_a_topic_and_a_key_to_hash() -> None:
         check_write_schema(ddl("body string"), SinkOptions())
     with pytest.raises(ConfigError, match="queueSelector=hash needs the column shardingKey"):
         check_write_schema(ddl("body string"), SinkOptions(topic="T", queue_selector="hash"))
+    read = SinkOptions(topic="T", queue_selector="hash", ignore_system_columns=True)
+    assert check_write_schema(ddl("body string, properties map<string,string>"), read) == ("body", "properties")
+    for schema in ("body string", "body string, properties string"):
+        with pytest.raises(ConfigError, match="shardingKey, or messages that were read, whose properties are a map"):
+            check_write_schema(ddl(schema), read)
     with pytest.raises(ConfigError, match="queueSelector=hash or the columns brokerName and queueId"):
         check_write_schema(
             ddl("body string, shardingKey string, brokerName string, queueId int"),
@@ -135,6 +140,8 @@ def test_write_schema_needs_a_topic_and_a_key_to_hash() -> None:
 
 def test_names_are_compared_without_case() -> None:
     assert check_read_schema(ddl("BODY binary, queueid int")) == ("body", "queueId")
+    with pytest.raises(ConfigError, match="column Body occurs twice"):
+        check_read_schema(ddl("body binary, Body binary"))
     assert check_write_schema(ddl("Body string, KEYS string"), SinkOptions(topic="T")) == ("body", "keys")
     with pytest.raises(ConfigError, match="occurs twice"):
         check_write_schema(ddl("Body string, body string"), SinkOptions(topic="T"))
