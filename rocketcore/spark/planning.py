@@ -218,7 +218,10 @@ def _check_named(option: str, offsets: str | Mapping[MessageQueue, int], queues:
 async def check_pulls(
     instance: ClientInstance, queues: Iterable[MessageQueue], options: ReadOptions, retries: Retries
 ) -> None:
-    """Pull once from each broker as the tasks will; raises ConfigError naming the option that it does not take."""
+    """Pull once of each topic from each broker, as the tasks will.
+
+    raises  ConfigError naming the option that a broker does not take, BrokerError where it gives nothing of the topic
+    """
     settings = read_settings(options)
 
     async def ask(queue: MessageQueue) -> None:
@@ -233,7 +236,7 @@ async def check_pulls(
             name = "sqlExpression" if options.sql_expression is not None else "subExpression"
             raise ConfigError(f"option {name}: {error}") from error
 
-    await side_by_side(ask, {queue.broker: queue for queue in queues}.values())
+    await side_by_side(ask, {(queue.broker, queue.topic): queue for queue in queues}.values())
 
 
 def _edge(queue: MessageQueue, offsets: object, timestamp: int | None, default: Literal["first", "last"]) -> Position:

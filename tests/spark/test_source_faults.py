@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy
 import pyarrow as pa
@@ -26,6 +26,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.frame import FrameDecoder
 from rocketcore.protocol.headers.message import PullMessageResponseHeader
 from rocketcore.service import ManualClock
+from rocketcore.spark import planning
 from rocketcore.spark.options import SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection, RangePartition
 from rocketcore.spark.reader import RocketMQReader
@@ -266,6 +267,23 @@ def test_what_the_broker_does_not_take_is_said_in_the_driver(
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         reader(cluster, make_topic(), **options).partitions()
+
+
+def test_each_topic_is_pulled_from_each_broker_in_the_driver(
+    cluster: LocalCluster, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a broker does not give of one it may give of another."""
+    asked = []
+    probe = planning.probe
+
+    async def noted(instance: ClientInstance, queue: MessageQueue, offset: int, *others: Any) -> None:
+        asked.append((queue.topic, queue.broker))
+        await probe(instance, queue, offset, *others)
+
+    monkeypatch.setattr(planning, "probe", noted)
+    topics = make_topic(queues=4), make_topic(queues=2)
+    reader(cluster, ",".join(topics)).partitions()
+    assert sorted(asked) == sorted((topic, f"broker-{name}") for topic in topics for name in "ab")
 
 
 def test_an_unknown_group_is_said_in_the_driver(tmp_path: Path) -> None:
