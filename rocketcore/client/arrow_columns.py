@@ -157,8 +157,13 @@ def _joined_keys(array: pa.Array, first_row: int) -> pa.Array:
         raise ConfigError(f"column keys is {array.type}, string or a list of strings is needed")
     # The cast makes the elements nullable and plain strings: binary_join takes no other lists, and Spark's say that
     # theirs are never null, and may be large.
-    joined = pc.binary_join(array.cast(pa.list_(pa.string())), KEY_SEPARATOR)
+    lists = array.cast(pa.list_(pa.string()))
+    joined = pc.binary_join(lists, KEY_SEPARATOR)
     refuse_rows(pc.and_(array.is_valid(), joined.is_null()), first_row, "a key is null")
+    wrong = pc.index(pc.match_substring_regex(lists.flatten(), r"^$|\s"), True).as_py()
+    if wrong >= 0:
+        row = pc.list_parent_indices(lists)[wrong].as_py()
+        raise MessageIllegal(f"row {first_row + row}: a key is empty, or holds white space")
     return pc.if_else(pc.equal(joined, ""), pa.scalar(None, joined.type), joined)
 
 

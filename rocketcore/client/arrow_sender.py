@@ -327,7 +327,7 @@ class RecordBatchSender:
         first, last = 0, len(columns["body"]) if rows is None else len(rows)
         while first < last:
             if filling is None:
-                filling = _Filling(topic, memoryview(self._buffers.free()))
+                filling = _Filling(topic, memoryview(self._buffers.free())[: self._sender.config.max_message_bytes])
             done, size = self._encoder.encode(
                 filling.view,
                 self._settings.batch_bytes,

@@ -67,7 +67,7 @@ def local_session(
 ) -> SparkSession:
     """Return the process's Spark session in local mode, starting it if there is none.
 
-    Sets ``JAVA_HOME`` where no suitable Java is on the path, and makes Spark's workers run this interpreter.
+    Sets ``JAVA_HOME`` to the Java that ``find_java`` finds, and makes Spark's workers run this interpreter.
 
     name, cores, driver_memory  of the session; ignored by Spark when the process has one already
     settings                    further Spark settings; they win over the ones made here

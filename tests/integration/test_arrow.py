@@ -203,6 +203,8 @@ def test_a_large_topic_takes_several_requests(cluster: LocalCluster, make_topic:
         ({"body": ["a", None]}, {}, "row 1: the body is null"),
         ({"body": ["a", ""]}, {}, "row 1: the body is empty"),
         ({"body": ["a", "b"], "keys": [["c"], ["d", None]]}, {"keys": "keys"}, "row 1: a key is null"),
+        ({"body": ["a", "b"], "keys": [["c", "d"], ["e", ""]]}, {"keys": "keys"}, "row 1: a key is empty"),
+        ({"body": ["a", "b"], "keys": [["c", "d e"], []]}, {"keys": "keys"}, "row 0: a key is empty, or holds white"),
         ({"body": ["a", "b"], "tag": ["x", "\x01"]}, {"tag": "tag"}, "row 1: "),
         ({"body": ["a", "b"], "group": ["x", "\x02"]}, {"message_group": "group"}, "row 1: the sharding key"),
         ({"body": ["a", "b" * (5 << 20)]}, {}, "row 1: "),
@@ -220,6 +222,15 @@ def test_a_row_that_no_broker_takes_is_named(
     ):
         producer.send_arrow(make_topic(), pa.record_batch(arrays), body="body", **options)
     assert str(refused.value).startswith(reason)
+
+
+def test_a_row_beyond_the_limit_of_its_producer_is_named(cluster: LocalCluster, make_topic: MakeTopic) -> None:
+    topic = make_topic(queues=1)
+    with rmq.Producer(cluster.namesrv, group="arrow", max_message_bytes=1000, batch_bytes=1000) as producer:
+        batch = pa.record_batch({"body": ["x" * 500, "y" * 700, "z" * 1000]})
+        with pytest.raises(MessageIllegal, match=r"row 2: the message takes \d+ bytes in a request, 1000 are"):
+            producer.send_arrow(topic, batch, body="body")
+        assert producer.send_arrow(topic, batch.slice(0, 2), body="body").batches == 2
 
 
 def test_wrong_columns_are_refused(cluster: LocalCluster, make_topic: MakeTopic) -> None:
