@@ -408,8 +408,9 @@ def _head_of(response: RemotingCommand, reading: _Reading, pull: Pull) -> PullHe
 @lru_cache(maxsize=256)
 def _note_narrow(broker: str) -> None:
     """Say once how a broker that sends short answers is made to send longer ones."""
-    logger.info(
-        "broker %s sends %d messages an answer: maxTransferCountOnMessageInMemory and its sisters say so",
+    logger.warning(
+        "broker %s sends %d messages an answer, which is slow: its maxTransferCountOnMessageInMemory, "
+        "maxTransferCountOnMessageInDisk, maxTransferBytesOnMessageInMemory and maxTransferBytesOnMessageInDisk decide",
         printable(broker),
         NARROW_MESSAGES,
     )

@@ -71,7 +71,7 @@ _NOT_MATCHED = (RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)
 def plan_tasks(ranges: list[QueueRange], options: ReadOptions, *, warn: bool = True) -> list[tuple[QueueRange, ...]]:
     """Return what each task reads; ``warn`` logs a warning for many small ones. ConfigError for too many.
 
-    Where no option says how many there are, each queue has one, but not a thousand queues with few messages a thousand.
+    Where no option says how many there are, each queue has one; many queues with few messages share tasks.
     """
     most = options.max_partitions
     if most is None and options.min_partitions is None and options.max_records_per_partition is None:

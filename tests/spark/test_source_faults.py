@@ -16,6 +16,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
+from rocketcore.client import arrow_reader
 from rocketcore.client.api import PullStatus
 from rocketcore.client.arrow_ranges import QueueRange
 from rocketcore.client.arrow_reader import RangeReader, ReadSettings
@@ -284,6 +285,15 @@ def test_each_topic_is_pulled_from_each_broker_in_the_driver(
     topics = make_topic(queues=4), make_topic(queues=2)
     reader(cluster, ",".join(topics)).partitions()
     assert sorted(asked) == sorted((topic, f"broker-{name}") for topic in topics for name in "ab")
+
+
+def test_short_answers_are_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    arrow_reader._note_narrow.cache_clear()
+    with LocalCluster(tmp_path, flush="async", properties={"maxPullCount": "32"}) as cluster:
+        write_bodies(cluster, "T", [f"{number}" for number in range(200)], createTopic="true")
+        for _ in range(2):
+            assert sum(batch.num_rows for batch in batches(reader(cluster, "T"))) == 200
+    assert caplog.text.count("broker broker-a sends 32 messages an answer, which is slow: its maxTransferCountOn") == 1
 
 
 def test_an_unknown_group_is_said_in_the_driver(tmp_path: Path) -> None:
