@@ -254,12 +254,15 @@ class RecordBatchSender:
         refuse_rows(topics.is_null(), self.summary.rows, "the topic is null")
         encoded = topics.dictionary_encode()
         names = encoded.dictionary.to_pylist()
-        for name in names:
-            check_send_topic(name)
+        codes = encoded.indices.to_numpy()
+        for code, name in enumerate(names):
+            try:
+                check_send_topic(name)
+            except MessageIllegal as error:
+                raise MessageIllegal(f"row {self.summary.rows + int((codes == code).argmax())}: {error}") from None
         if len(names) == 1:
             yield names[0], None
             return
-        codes = encoded.indices.to_numpy()
         for code, name in enumerate(names):
             yield name, numpy.flatnonzero(codes == code)
 

@@ -106,8 +106,8 @@ def read_timestamp(text: str) -> int:
     """Return epoch milliseconds; a day alone is its midnight in UTC, a time of a day needs its zone."""
     text = text.strip()
     wanted = "milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z"
-    if re.fullmatch(r"\d{8}", text):
-        raise ValueError(f"{wanted}; a day is written 2024-05-01")
+    if re.fullmatch(r"\d{8,10}", text):  # of the first months of 1970, if it were milliseconds
+        raise ValueError(f"{wanted}; seconds want three zeros more, and a day is written 2024-05-01")
     if text.isdecimal():
         millis = _number(text, wanted)
     else:

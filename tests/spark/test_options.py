@@ -121,6 +121,7 @@ def test_sink_values() -> None:
         ({"pullBatchBytes": "9" * 5000}, "a number of bytes"),
         ({"minPartitions": "9" * 5000}, "a whole number of at least 1"),
         ({"startingTimestamp": "20991231"}, "a day is written 2024-05-01"),
+        ({"endingTimestamp": "1700000000"}, "seconds want three zeros more"),
         ({"startingTimestamp": "2030-01-01", "endingTimestamp": "1969-01-01"}, "lies behind endingTimestamp"),
         ({"subscribePattern": " "}, "a regular expression that is not blank"),
         ({"assign": "{}"}, "with one queue at least"),

@@ -17,7 +17,7 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.client.runtime import ASYNCIO, Runtime, ThreadRuntime
 from rocketcore.client.sender import Sender
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.errors import MessageRefused
+from rocketcore.errors import MessageIllegal, MessageRefused
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
 from rocketcore.transport.blocking.client import run_sync
@@ -138,6 +138,18 @@ def test_a_body_has_rows_of_one_topic() -> None:
 
     requests = Requests().of([batch("T", "T"), batch("T", "U"), batch("U"), batch("U", "T")], topic=None)
     assert requests == [("T", [0, 1, 2]), ("U", [3, 4, 5]), ("T", [6])]
+
+
+def test_a_wrong_topic_is_named_with_its_row() -> None:
+    async def send() -> None:
+        sender = requests.sender(topic=None)
+        await sender.send(pa.record_batch({"body": [b"x"] * 3, "topic": ["T"] * 3}))
+        with pytest.raises(MessageIllegal, match=r"row 5: the topic name 'no no' may hold only"):
+            await sender.send(pa.record_batch({"body": [b"x"] * 4, "topic": ["T", "U", "no no", "no no"]}))
+        await sender.abandon()
+
+    requests = Requests()
+    asyncio.run(send())
 
 
 def test_rows_of_a_key_do_not_wait_for_the_body_of_the_others() -> None:
