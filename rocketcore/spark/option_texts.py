@@ -239,7 +239,7 @@ def read_tags(text: str) -> str:
 
 def read_write_id(text: str) -> int:
     if not re.fullmatch(r"[0-9a-fA-F]{1,16}", text.strip()):
-        raise ValueError("up to 16 hexadecimal digits")
+        raise ValueError("up to 16 hexadecimal digits, as write_id() of rocketcore.spark returns them")
     return int(text, 16)
 
 
@@ -250,7 +250,7 @@ def read_delivery_guarantee(text: str) -> str:
             f"at-least-once: {name} needs a broker that remembers writes, which ours do not yet and Apache's never do"
         )
     if name != "at-least-once":
-        raise ValueError("at-least-once, idempotent or transactional")
+        raise ValueError("at-least-once")
     return name
 
 

@@ -119,7 +119,9 @@ class ReadOptions(ConnectionOptions):
     )
     max_records_per_partition: int | None = option("maxRecordsPerPartition", texts.read_count, "split longer ranges")
     tag_expression: str = option("subExpression", texts.read_text, "tags to read, for example a || b", default="*")
-    sql_expression: str | None = option("sqlExpression", texts.read_text, "SQL92 filter that the broker evaluates")
+    sql_expression: str | None = option(
+        "sqlExpression", texts.read_text, "SQL92 filter that the broker evaluates (its enablePropertyFilter)"
+    )
     include_properties: bool = option(
         "includeProperties", texts.read_boolean, "adds the column properties", default=False
     )
@@ -217,7 +219,10 @@ class SinkOptions(ConnectionOptions):
         "producerGroup", texts.read_group, "producer group named to the broker", default="SPARK_SINK"
     )
     queue_selector: str = option(
-        "queueSelector", texts.read_selector, "roundrobin, or hash of shardingKey", default="roundrobin"
+        "queueSelector",
+        texts.read_selector,
+        "roundrobin, or hash of shardingKey: the topic has to exist",
+        default="roundrobin",
     )
     batch_bytes: int = option("batchBytes", texts.read_size, "bytes in one request", default=1 << 20)
     max_in_flight: int = option("maxInFlight", texts.read_count, "requests without an answer, per task", default=4)

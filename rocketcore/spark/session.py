@@ -42,8 +42,8 @@ def recommended_settings(row_bytes: int | None = None) -> dict[str, str]:
                by bytes and by Spark's own number of rows
     raises     ConfigError for one below 1
     """
-    if row_bytes is not None and row_bytes < 1:
-        raise ConfigError(f"row_bytes is at least 1, got {row_bytes}")
+    if row_bytes is not None and (not isinstance(row_bytes, int) or row_bytes < 1):
+        raise ConfigError(f"row_bytes is a whole number of at least 1, got {row_bytes!r}")
     settings = {
         # JVM and Python workers over a unix socket: loopback TCP once stalled a job for good.
         "spark.python.unix.domain.socket.enabled": "true",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from rocketcore.errors import ConfigError
+
 __all__ = ["write_id"]
 
 
@@ -16,6 +18,11 @@ def write_id(query: str, batch_id: int) -> str:
     The sink of streams has it by itself. Writes in ``foreachBatch`` are given it; two of one batch differ in ``query``.
 
     query    id of the query, or a name that no other query has
+    raises   ConfigError for another type, an empty query or a negative batch
     returns  16 hexadecimal digits: blake2b of ``query`` in UTF-8 and of ``batch_id`` as 8 bytes, big-endian
     """
+    if not isinstance(query, str) or not query:
+        raise ConfigError(f"write_id() wants the id or a name of the query, got {query!r}")
+    if not isinstance(batch_id, int) or not 0 <= batch_id < 1 << 63:
+        raise ConfigError(f"write_id() wants the number of the batch, got {batch_id!r}")
     return blake2b(query.encode() + batch_id.to_bytes(8, "big"), digest_size=8).hexdigest()

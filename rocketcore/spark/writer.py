@@ -59,8 +59,8 @@ def plan_queues(options: SinkOptions, *, patient: bool = False) -> Queues:
         if not options.create_topic:
             raise ConfigError(f"option topic: {error}; create it first, or give createTopic=true") from None
         if ordered:
-            text = f"option topic: {error}; with queueSelector=hash it has to exist: keys belong to its queues"
-            raise ConfigError(text) from None
+            text = "with queueSelector=hash it has to exist, as keys belong to its queues: create it"
+            raise ConfigError(f"option topic: {error}; {text}") from None
         return {}
     if not route.publish:
         raise ConfigError(f"option topic: topic {options.topic!r} has no queue that can be written to")

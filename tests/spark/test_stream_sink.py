@@ -6,7 +6,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 
 import rocketcore as rmq
 from rocketcore import LocalCluster
+from rocketcore.errors import ConfigError
 from rocketcore.spark import write_id
 
 if TYPE_CHECKING:
@@ -160,3 +161,11 @@ def test_what_is_refused_is_the_end_of_the_query(spark: SparkSession, cluster: L
     options = {"nameServer": cluster.namesrv, "topic": "no-such", "checkpointLocation": str(tmp_path / "checkpoint")}
     with pytest.raises(PySparkException, match="option topic: no name server knows topic 'no-such'; create it first"):
         run(sink.options(**options))
+
+
+@pytest.mark.parametrize(("query", "batch"), [(3, 1), ("", 1), ("x", "3"), ("x", -1), ("x", 1 << 63)])
+def test_a_write_id_is_of_a_name_and_a_number(query: Any, batch: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"write_id\(\) wants the (id or a name of the query|number of the batch), got"
+    ):
+        write_id(query, batch)
