@@ -53,16 +53,12 @@ LATEST: Final = -1
 LAST_MILLIS: Final = 253_402_300_799_999
 """The end of the year 9999, the last that Python's times have."""
 
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,18}")
+"""What fits 64 bits, whatever it is."""
+_SIZE = re.compile(rf"({_NUMBER.pattern})\s*([kmg]?)b?", re.IGNORECASE)
+_DURATION = re.compile(rf"({_NUMBER.pattern})\s*([a-z]*)", re.IGNORECASE)
 _SECONDS = {"us": 1e-6, "": 1e-3, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def _number(text: str, wanted: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text):  # fits 64 bits
-        raise ValueError(wanted)
-    return int(text)
 
 
 def read_boolean(text: str) -> bool:
@@ -73,19 +69,16 @@ def read_boolean(text: str) -> bool:
 
 
 def read_count(text: str) -> int:
-    count = _number(text.strip(), "a whole number of at least 1")
-    if count < 1:
+    if not _NUMBER.fullmatch(text.strip()) or int(text) < 1:
         raise ValueError("a whole number of at least 1")
-    return count
+    return int(text)
 
 
 def read_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
-    wanted = "a number of bytes, for example 1048576, 1m or 512k"
-    number = _number(match[1], wanted) if match else 0
-    if match is None or not number:
-        raise ValueError(wanted)
-    return number * _UNITS[match[2].lower()]
+    if match is None or not int(match[1]):
+        raise ValueError("a number of bytes, for example 1048576, 1m or 512k")
+    return int(match[1]) * _UNITS[match[2].lower()]
 
 
 def read_millis(text: str) -> float:
@@ -96,10 +89,9 @@ def read_duration(text: str) -> float:
     """Return the seconds that a time in Spark's spelling has; a number alone is milliseconds."""
     match = _DURATION.fullmatch(text.strip())
     unit = _SECONDS.get(match[2].lower()) if match else None
-    wanted = "a time, for example 15m, 30s or 500ms"
     if match is None or unit is None:
-        raise ValueError(wanted)
-    return _number(match[1], wanted) * unit
+        raise ValueError("a time, for example 15m, 30s or 500ms")
+    return int(match[1]) * unit
 
 
 def read_timestamp(text: str) -> int:
@@ -108,8 +100,8 @@ def read_timestamp(text: str) -> int:
     wanted = "milliseconds since 1970, or a time such as 2024-05-01T12:00:00Z"
     if re.fullmatch(r"\d{8,10}", text):  # of the first months of 1970, if it were milliseconds
         raise ValueError(f"{wanted}; seconds want three zeros more, and a day is written 2024-05-01")
-    if text.isdecimal():
-        millis = _number(text, wanted)
+    if _NUMBER.fullmatch(text):
+        millis = int(text)
     else:
         try:
             moment = datetime.fromisoformat(text)
