@@ -51,7 +51,8 @@ class TopicStream:
         self._pacing = Pacing(options.max_trigger_delay, clock)
         self._initial: Offsets | None = None
         self._frozen: Look | None = None
-        self._begins_late = _begins_late(options)
+        self._begins_late = False
+        """Whether the first batch is still to be, and to be empty."""
         self._pulls_checked = False
         self._rests = Backoff(FIRST_REST, LONGEST_REST)
         self._rests_until = float("-inf")
@@ -74,10 +75,8 @@ class TopicStream:
                 queue: clamp_range(QueueRange(queue, starts[queue], there.end), there, options.fail_on_data_loss).start
                 for queue, there in held.items()
             }
-            if options.starting_timestamp is not None:
-                newest = self._instance.clock.time_millis() - CLOCK_DIFFERENCE
-                empty = any(self._initial[queue] == there.end for queue, there in held.items())
-                self._begins_late = empty and options.starting_timestamp > newest
+            at_an_end = any(self._initial[queue] == there.end for queue, there in held.items())
+            self._begins_late = _begins_late(options, at_an_end, self._instance.clock.time_millis())
             self._pulls_checked = True
             if self._frozen is not None:
                 self._frozen = _not_before(self._initial, self._frozen)
@@ -203,12 +202,14 @@ class TopicStream:
         logger.warning("data loss: %s", text)
 
 
-def _begins_late(options: StreamSourceOptions) -> bool:
-    """Say whether what a new query begins with has not come yet.
+def _begins_late(options: StreamSourceOptions, at_an_end: bool, now: int) -> bool:
+    """Say whether what a new query begins with has not come yet; ``at_an_end``: it begins where a queue ends.
 
     Its first batch is empty then. Were there anything in it, the next life of a query that was ended during that batch
-    would begin behind it: at what is the latest then.
+    would begin behind it: at what is the latest then, or the first behind a time that has come meanwhile.
     """
+    if options.starting_timestamp is not None:
+        return at_an_end and options.starting_timestamp > now - CLOCK_DIFFERENCE
     offsets = options.starting_offsets
     return offsets == "latest" or (not isinstance(offsets, str) and LATEST in offsets.values())
 
