@@ -11,6 +11,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
 # Tests wait for half of their time: for servers, JVMs, disks and timers. So many keep two cores busy.
 TEST_PROCESSES ?= 3
+TEST_OPTIONS ?=
 BENCH_OPTIONS ?=
 FUZZ_OPTIONS ?=
 SANITIZE_OPTIONS ?=
@@ -63,7 +64,7 @@ demo: setup
 	$(BIN)/rocket demo
 
 test: setup
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) $(TEST_OPTIONS)
 
 fault: setup
 	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} \
