@@ -151,8 +151,12 @@ class Seldom:
         if now < self._next:
             self._unsaid += 1
             return None
-        unsaid, self._unsaid = self._unsaid, 0
         self._next = now + self._interval
+        return self.rest()
+
+    def rest(self) -> int:
+        """Return how often it happened untold since the last time, and count from 0."""
+        unsaid, self._unsaid = self._unsaid, 0
         return unsaid
 
 

@@ -22,10 +22,10 @@ from typing import Any, Final, TypeAlias
 from rocketcore.client.attempts import Attempts
 from rocketcore.client.outgoing import Outgoing
 from rocketcore.client.send_command import SendTarget
-from rocketcore.client.warning import warn
 from rocketcore.errors import ClientClosed, ConfigError, ForkedClient, RequestTimeout, RocketError, SendsFailed
 from rocketcore.message import MessageQueue, SendResult
 from rocketcore.service import Clock, acquire_or_signal
+from rocketcore.warning import warn
 
 __all__ = ["Batch", "Failures", "Item", "Place", "SendFuture"]
 

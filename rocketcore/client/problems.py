@@ -11,13 +11,13 @@ from typing import Final
 
 from rocketcore.client import api
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.warning import warn
 from rocketcore.errors import BrokerError, RequestNotSupported, RocketError
 from rocketcore.filter import TAG
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.printable import printable
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.service import Clock
+from rocketcore.warning import warn
 
 __all__ = ["Gaps", "Problems", "find_filter_refusal"]
 

@@ -18,8 +18,8 @@ import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from rocketcore.client.warning import warn
 from rocketcore.errors import SendsFailed
+from rocketcore.warning import warn
 
 __all__ = ["BlockingClient", "close_forgotten", "watch"]
 

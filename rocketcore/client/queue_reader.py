@@ -16,7 +16,6 @@ from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.subscriber import Subscriber
-from rocketcore.client.warning import warn
 from rocketcore.codes import MASTER_ID, PullSysFlag
 from rocketcore.errors import (
     DecodeError,
@@ -30,6 +29,7 @@ from rocketcore.message import ReceivedMessage, hand_out, leave_namespace
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.protocol.message import decode_messages
+from rocketcore.warning import warn
 
 __all__ = ["QueueReader"]
 

@@ -13,11 +13,11 @@ from typing import Final
 from rocketcore.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.sender import Sender
-from rocketcore.client.warning import warn
 from rocketcore.codes import CLIENT_INNER_PRODUCER_GROUP
 from rocketcore.errors import ClientClosed, Overloaded
 from rocketcore.message import Message, ReplyFuture
 from rocketcore.service import Clock
+from rocketcore.warning import warn
 
 __all__ = ["Replies"]
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rocketcore"
 
 BASE = {"codes", "errors", "addresses", "naming", "ids", "table", "printable", "disk"}
-BASE |= {"message_queue", "message", "service"}
+BASE |= {"message_queue", "message", "service", "warning"}
 KERNELS = BASE | {"_fast", "filter", "protocol"}
 SERVERS = KERNELS | {"transport", "config_file", "filter_sql"}
 ALLOWED: dict[str, set[str]] = {
@@ -26,15 +26,16 @@ ALLOWED: dict[str, set[str]] = {
     "ids": {"addresses"},
     "table": set(),
     "disk": set(),
-    "message": {"codes", "errors", "message_queue", "naming"},
+    "message": {"codes", "errors", "message_queue", "naming", "warning"},
     "filter": {"errors", "_fast"},
     "filter_sql": {"errors", "_fast"},
     "printable": set(),
-    "service": {"codes", "errors", "message"},
+    "service": {"codes", "errors"},
+    "warning": {"service"},
     "config_file": {"codes", "errors", "naming"},
     "apache_settings": {"errors", "config_file"},
     "_fast": {"errors"},
-    "protocol": BASE - {"service"} | {"_fast", "filter"},
+    "protocol": BASE - {"service", "warning"} | {"_fast", "filter"},
     "transport": KERNELS | {"config_file"},
     "broker.store": KERNELS | {"config_file"},
     "nameserver": SERVERS,
