@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from rocketcore.cli.files.json_text import JsonFault, json_members, json_value
+from rocketcore.cli.files.text import TextFault, decoded_line
 
 __all__ = ["ENVELOPE", "read_envelope"]
 
 ENVELOPE = frozenset({"body", "body_base64", "tag", "keys", "properties", "message_group"})
+
+_SHOWN = 60
+"""Characters of a bad line that its error shows."""
 
 
 def _is_text(value: Any) -> bool:
@@ -18,42 +23,76 @@ def _is_text(value: Any) -> bool:
 
 
 _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "body_base64": (_is_text, "a text"),
+    "body_base64": (lambda v: v is None or type(v) is str, "a text"),
     "tag": (_is_text, "a text"),
     "message_group": (_is_text, "a text"),
+    "msg_id": (_is_text, "a text"),
     "keys": (lambda v: _is_text(v) or (isinstance(v, list) and all(isinstance(k, str) for k in v)), "a list of texts"),
     "properties": (
         lambda v: v is None or (isinstance(v, dict) and all(isinstance(text, str) for text in v.values())),
         "an object of texts",
     ),
 }
-"""What a field of an envelope may be, besides null; a body may be anything."""
+"""What a field of an envelope may be, besides null; a number is its digits. A body may be anything."""
 
 
-def read_envelope(line: bytes, more: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """Return the fields of a message to send that a line holds; raises ValueError naming what is wrong.
+def read_envelope(line: bytes, number: int, more: frozenset[str] = frozenset()) -> dict[str, Any] | None:
+    """Return the fields of a message to send that a line holds; None for a blank line.
 
-    more  further fields that may be there
+    number  of the line; the first of a file is 1, and may begin with a byte order mark
+    more    further fields that may be there
+    raises  TextFault naming line and column, and what is wrong
+
+    A body that is a string is its text; any other is the JSON text that stands in the line.
     """
+    text = decoded_line(line, number)
+    if not text or text.isspace():
+        return None
     try:
-        fields = json.loads(line)
-        if not isinstance(fields, dict):
-            raise ValueError("no object")
-        unknown = fields.keys() - ENVELOPE - more
-        if unknown:
-            raise ValueError(f"unknown field {sorted(unknown)[0]}")
-        for name, (fits, form) in _FIELDS.items():
-            if not fits(fields.get(name)):
-                raise ValueError(f"{name} is not {form}")
-        encoded = fields.pop("body_base64", None)
-        if encoded is not None:
+        return _fields(text, ENVELOPE | more)
+    except JsonFault as error:
+        shown = text.strip()[:_SHOWN]
+        raise TextFault(f"{shown!r}: {error.reason}", number, error.position + 1) from None
+
+
+def _fields(text: str, known: frozenset[str]) -> dict[str, Any]:
+    fields = json_value(text).content
+    if not isinstance(fields, dict):
+        raise JsonFault("no object", len(text) - len(text.lstrip()))
+    for name, content in fields.items():
+        if name not in known:
+            raise _fault(text, name, f"unknown field {name}")
+        fits, form = _FIELDS.get(name, (None, ""))
+        if fits is not None and not fits(content):
+            raise _fault(text, name, f"{name} is not {form}")
+    encoded = fields.pop("body_base64", None)
+    if encoded is not None:
+        try:
             fields["body"] = base64.b64decode(encoded, validate=True)
-        elif not isinstance(fields.get("body"), str):
-            fields["body"] = json.dumps(fields["body"], ensure_ascii=False)
-    except KeyError:
-        raise ValueError("an envelope has no body") from None
-    except RecursionError:
-        raise ValueError(f"{line[:60].decode('utf-8', 'replace')!r}: nested too deeply") from None
-    except (ValueError, binascii.Error) as error:
-        raise ValueError(f"{line[:60].decode('utf-8', 'replace')!r}: {error}") from None
+        except (ValueError, binascii.Error) as error:
+            raise _fault(text, "body_base64", f"body_base64: {error}") from None
+    elif "body" not in fields:
+        raise JsonFault("an envelope has no body", len(text.rstrip()) - 1)
+    elif type(fields["body"]) is not str:
+        body = json_members(text)["body"]
+        fields["body"] = text[body.begin : body.end]
+    if "\\u" in text:
+        _check_surrogates(text, fields)
     return fields
+
+
+def _fault(text: str, name: str, reason: str) -> JsonFault:
+    return JsonFault(reason, json_members(text)[name].begin)
+
+
+def _check_surrogates(text: str, fields: Mapping[str, Any]) -> None:
+    """Refuse half a surrogate pair in what is sent: an escape can write it, UTF-8 cannot."""
+    for name in ENVELOPE & fields.keys():
+        content = fields[name]
+        parts = [*content, *content.values()] if isinstance(content, dict) else content
+        for part in [parts] if isinstance(parts, (str, bytes)) else parts or ():
+            try:
+                if isinstance(part, str):
+                    part.encode()
+            except UnicodeEncodeError:
+                raise _fault(text, name, f"{name} has half of a surrogate pair: no UTF-8 writes it") from None

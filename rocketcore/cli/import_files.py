@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Pro
 
 from rocketcore.cli.envelopes import read_envelope
 from rocketcore.cli.export_files import unreadable
+from rocketcore.cli.files.text import TextFault
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, Message
 from rocketcore.printable import error_text
@@ -127,15 +128,15 @@ class LineSource:
         size = 0
         for line in iter(lambda: self._file.readline(_LINE_BYTES + 1), b""):
             self._lines += 1
-            text = line.strip()
-            if text:
-                try:
-                    messages.append(self._message(text))
-                except MessageIllegal:
-                    if messages:
-                        yield Piece(len(messages), messages, self._read)
-                    raise
-                size += len(text)
+            try:
+                message = self._message(line)
+            except MessageIllegal:
+                if messages:
+                    yield Piece(len(messages), messages, self._read)
+                raise
+            if message is not None:
+                messages.append(message)
+                size += len(line)
             self._read = self._read.after(line)
             if size >= PIECE_BYTES or len(messages) == most:
                 yield Piece(len(messages), messages, self._read)
@@ -143,16 +144,22 @@ class LineSource:
         if messages:
             yield Piece(len(messages), messages, self._read)
 
-    def _message(self, text: bytes) -> Line:
+    def _message(self, line: bytes) -> Line | None:
+        """Return the message of a line; None for a blank one."""
+        if len(line) > _LINE_BYTES:
+            raise MessageIllegal(f"line {self._lines}: the line has more than {_LINE_BYTES} bytes")
         try:
-            if len(text) > _LINE_BYTES:
-                raise ValueError(f"the line has more than {_LINE_BYTES} bytes")
-            fields = read_envelope(text, more=_MORE_FIELDS)
-            for name in _READ_FIELDS:
-                fields.pop(name, None)
-            msg_id = fields.pop("msg_id", None)
-            if msg_id is not None and (not isinstance(msg_id, str) or not msg_id):
-                raise ValueError("msg_id is not a text")
+            fields = read_envelope(line, self._lines, more=_MORE_FIELDS)
+        except TextFault as error:
+            raise MessageIllegal(str(error)) from None
+        if fields is None:
+            return None
+        for name in _READ_FIELDS:
+            fields.pop(name, None)
+        msg_id = fields.pop("msg_id", None)
+        try:
+            if msg_id == "":
+                raise MessageIllegal("msg_id is empty")
             return Line(Message(self._topic, **_copied(fields, self._tag)), msg_id, self._lines)
         except (ValueError, TypeError, MessageIllegal) as error:
             raise MessageIllegal(f"line {self._lines}: {error}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import click
 
 from rocketcore.cli.envelopes import ENVELOPE, read_envelope
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
+from rocketcore.cli.files.text import COMPRESSIONS, TextFault, decompressed, unpacking_errors
 from rocketcore.cli.options import command, current, named_values
 from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
@@ -136,25 +137,43 @@ def _inputs(bodies: tuple[str, ...], jsonl: bool) -> Iterator[dict[str, Any]]:
     """Yield the fields of each message."""
     for body in bodies or ("-",):
         if body == "-":
-            for line in sys.stdin.buffer:
-                line = line.rstrip(b"\r\n")
-                if line:
-                    yield _envelope(line) if jsonl else {"body": line}
+            lines = sys.stdin.buffer
+            yield from _envelopes(lines, "standard input") if jsonl else _bodies(lines)
         elif body.startswith("@"):
-            try:
-                yield {"body": Path(body[1:]).read_bytes()}
-            except OSError as error:
-                raise click.BadParameter(f"{body[1:]}: {error.strerror}", param_hint="BODY") from error
+            yield from _of_file(body[1:], jsonl)
         else:
             raw = body.encode("utf-8", "surrogateescape")
-            yield _envelope(raw) if jsonl else {"body": raw}
+            yield from _envelopes([raw], "BODY") if jsonl else [{"body": raw}]
 
 
-def _envelope(line: bytes) -> dict[str, Any]:
+def _of_file(name: str, jsonl: bool) -> Iterator[dict[str, Any]]:
     try:
-        return read_envelope(line)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--jsonl") from None
+        if not jsonl:
+            yield {"body": Path(name).read_bytes()}
+            return
+        compression = COMPRESSIONS.get(Path(name).suffix.lower())
+        with open(name, "rb") as file:
+            yield from _envelopes(decompressed(file, compression), name)
+    except unpacking_errors() as error:
+        what = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise click.BadParameter(f"{name}: {what}", param_hint="BODY") from error
+
+
+def _bodies(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        if text:
+            yield {"body": text}
+
+
+def _envelopes(lines: Iterable[bytes], name: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            fields = read_envelope(line, number)
+        except TextFault as error:
+            raise click.BadParameter(f"{name}: {error}", param_hint="--jsonl") from None
+        if fields is not None:
+            yield fields
 
 
 def _moment(millis: int | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -55,9 +56,10 @@ def test_produce(rocket: Rocket, cluster: LocalCluster, tmp_path: Path) -> None:
         ["@/no/such/file"], ["x", "-H", "novalue"], ["{}", "--jsonl"], ["{", "--jsonl"],
         ['{"body":"x","bdy":1}', "--jsonl"], ['{"body_base64":"?"}', "--jsonl"], ["x", "--delay", "soon"],
         ["x", "--at", "soon"], ["x", "-t", "a\x01b"], [""],
-        ["x", "--at", "-99999d"], ["x", "--delay", "99999d"], ['{"body":"x","keys":5}', "--jsonl"],
-        ['{"body":"x","keys":[5]}', "--jsonl"], ['{"body":"x","tag":7}', "--jsonl"], ['{"body_base64":7}', "--jsonl"],
-        ['{"body":"x","properties":["a"]}', "--jsonl"], ['{"body":"x","properties":{"a":1}}', "--jsonl"],
+        ["x", "--at", "-99999d"], ["x", "--delay", "99999d"],
+        ['{"body":"x","keys":{}}', "--jsonl"], ['{"body":"x","keys":[[]]}', "--jsonl"],
+        ['{"body":"x","tag":true}', "--jsonl"], ['{"body_base64":7}', "--jsonl"],
+        ['{"body":"x","properties":["a"]}', "--jsonl"], ['{"body":"x","properties":{"a":[]}}', "--jsonl"],
     ],
 )  # fmt: skip
 def test_what_cannot_be_sent(rocket: Rocket, arguments: list[str]) -> None:
@@ -271,3 +273,26 @@ def test_bench_codec(rocket: Rocket) -> None:
     code, out, _ = rocket("bench", "codec", "--seconds", "0.01", "-o", "json")
     assert code == 0
     assert {row["case"].split()[0] for row in json.loads(out)} == {"crc-32", "decode", "encode"}
+
+
+def test_lines_of_a_file_and_of_standard_input(rocket: Rocket, tmp_path: Path) -> None:
+    """The text of a body is what stands in its line; blank lines count and are no messages."""
+    text = b'\xef\xbb\xbf{"body": "a"}\r\n\r\n\t\n{"body": {"p" : 1.10, "p": 1E400}}\n'
+    text += b'{"keys": 7, "body": 12527.60048171909141234}'
+    (tmp_path / "@ [1].jsonl").write_bytes(text)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(text))
+    rocket("topic", "create", "jsonl-lines", "--queues", "1")
+    for arguments in ([], [f"@{tmp_path / '@ [1].jsonl'}"], [f"@{tmp_path / 'a.jsonl.gz'}"]):
+        code, _, err = rocket("produce", "jsonl-lines", "--jsonl", "-q", *arguments, stdin=text)
+        assert code == 0, err
+    _, out, _ = rocket("tail", "jsonl-lines", "-o", "start", "-e", "--output", "jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["body"] for row in rows] == ["a", '{"p" : 1.10, "p": 1E400}', "12527.60048171909141234"] * 3
+    assert [row["keys"] for row in rows] == [[], [], ["7"]] * 3
+    (tmp_path / "b.jsonl").write_bytes(text + b'\n{"body": 01}\n')
+    code, _, err = rocket("produce", "jsonl-lines", "--jsonl", "-q", f"@{tmp_path / 'b.jsonl'}")
+    assert (code, f"{tmp_path / 'b.jsonl'}: line 6, column 11: " in err) == (2, True), err
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(text)[:-9])
+    code, _, err = rocket("produce", "jsonl-lines", "--jsonl", "-q", f"@{tmp_path / 'cut.jsonl.gz'}")
+    assert (code, "cut.jsonl.gz: Compressed file ended" in err, "Traceback" in err) == (2, True, False), err
+    assert "standard input: line 1, column 1: " in rocket("produce", "jsonl-lines", "--jsonl", stdin=b"x\n")[2]

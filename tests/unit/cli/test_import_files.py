@@ -229,7 +229,7 @@ def test_a_line_without_end() -> None:
 
 @pytest.mark.parametrize("opening", ['{"body": ', '{"x": ', ""])
 def test_a_line_that_is_nested_without_end(opening: str) -> None:
-    with pytest.raises(MessageIllegal, match=r"line 1: .*nested too deeply"):
+    with pytest.raises(MessageIllegal, match=r"line 1, column \d+: .*nested too deeply"):
         lines(opening + "[" * 100_000)
 
 
@@ -262,13 +262,22 @@ def test_what_stands_before_a_bad_line_is_sent() -> None:
     last = next(pieces)
     assert [message.body for message, _, _ in last.payload] == [b"c"]
     assert last.read == Checksum().after(text[: text.index("no json")].encode())
-    with pytest.raises(MessageIllegal, match="line 25: 'no json'"):
+    with pytest.raises(MessageIllegal, match="line 25, column 1: 'no json': a JSON value is missing"):
         next(pieces)
 
 
-@pytest.mark.parametrize("line", ['{"msg_id": 3, "body": ""}', '{"body": "x", "delay": 1}', "[]", "{}"])
-def test_bad_lines_are_named_by_their_number(line: str) -> None:
-    with pytest.raises(MessageIllegal, match="line 1: "):
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('{"msg_id": true, "body": ""}', "column 12"),
+        ('{"msg_id": "", "body": ""}', "msg_id"),
+        ('{"body": "x", "delay": 1}', "column 24"),
+        ("[]", "column 1"),
+        ("{}", "column 2"),
+    ],
+)
+def test_bad_lines_are_named_by_their_place(line: str, place: str) -> None:
+    with pytest.raises(MessageIllegal, match=f"line 1(, |: ){place}"):
         lines(line)
 
 
