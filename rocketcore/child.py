@@ -1,4 +1,7 @@
-"""``python -m rocketcore.child MODULE ARGUMENT…``: run a module as its main program, and end when the parent ends.
+"""``python -P rocketcore/child.py MODULE ARGUMENT…``: run a module as its main program, and end when the parent ends.
+
+``-P`` keeps the working folder out of the module path: a ``queue.py`` there is the user's, and none of ours. As the
+parent may have found rocketcore there, its folder is the last that the child looks into.
 
 Standard input is a pipe whose other end only the parent has, so that it ends with the parent however that ends: by
 ``os._exit``, by SIGKILL, by a fault. Then this process gets a SIGTERM, and SIGKILL if that was not enough.
@@ -9,6 +12,7 @@ Linux's ``PR_SET_PDEATHSIG`` is no replacement: it follows the thread that start
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import runpy
 import signal
@@ -28,13 +32,15 @@ def command_line(*arguments: str) -> list[str]:
     Whoever starts it gives it a pipe as standard input, and a process group of its own: a Ctrl-C is for the parent,
     which ends its servers in order.
     """
-    return [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", *arguments]
+    return [sys.executable, "-P", __file__, "rocketcore.cli.main", *arguments]
 
 
 def main() -> None:
     """Run the module that the command line names."""
     threading.Thread(target=_end_with_parent, name="rocketcore-parent", daemon=True).start()
     del sys.argv[0]
+    if importlib.util.find_spec("rocketcore") is None:
+        sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
