@@ -429,8 +429,10 @@ def run(file: str | Path | None = None) -> int:
     raises  ConfigError for a file that cannot be read or without Java; RocketError when a server does not start
     """
     from rocketcore.spark import local_session
+    from rocketcore.spark.session import use_installed_spark
 
     started = time.perf_counter()
+    use_installed_spark()  # which may warn, and what a session says goes to a file
     path = Path(file) if file is not None else None
     if path is not None:
         find_reader(path)  # a file that cannot be used is told before servers and Spark have started

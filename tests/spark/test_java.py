@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,70 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"cannot write the Java launcher .*file"):
         java.write_launcher(tmp_path / "file", Path("/some/java"))
+
+
+def closed(folder: Path) -> Path:
+    """A folder that nobody can make, root neither: it would be below a file."""
+    (folder / "a file").write_text("")
+    return folder / "a file" / "below"
+
+
+def test_where_the_interpreter_s_folder_is_closed_the_user_s_cache_has_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(closed(tmp_path)))
+    home = tmp_path / "home"
+    home.mkdir()
+    found = java.find_java({"PATH": "", "HOME": str(home)})
+    assert found == home / ".cache" / "rocketcore" / "java"
+    assert (found / "bin" / "java").is_file()
+    elsewhere = tmp_path / "cache"
+    elsewhere.mkdir()
+    assert java.find_java({"PATH": "", "HOME": str(home), "XDG_CACHE_HOME": str(elsewhere)}).is_relative_to(elsewhere)
+
+
+@pytest.mark.parametrize("home", ["not set", "relative", "closed", "open to others", "of somebody else", "a link"])
+def test_where_no_cache_is_this_user_s_alone_a_temporary_folder_has_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(closed(tmp_path)))
+    theirs = tmp_path / "theirs"
+    folder = theirs / ".cache" / "rocketcore" / "java"
+    folder.mkdir(parents=True)
+    variables = {"PATH": "", "HOME": str(theirs)}
+    if home == "not set":
+        del variables["HOME"]
+    elif home == "relative":
+        variables["HOME"] = "theirs"
+        monkeypatch.chdir(tmp_path)
+    elif home == "closed":
+        variables["HOME"] = str(closed(tmp_path))
+    elif home == "open to others":
+        (theirs / ".cache").chmod(0o777)
+    elif home == "of somebody else":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        (folder / "bin").symlink_to(tmp_path)
+    found = java.find_java(variables)
+    assert not found.is_relative_to(tmp_path / "theirs")
+    assert found.stat().st_mode & 0o777 == 0o700
+    assert (found / "bin" / "java").is_file()
+    assert not (folder / "bin" / "java").exists()
+    assert found != java.find_java(variables)  # a name that nobody else can have made before
+
+
+def test_without_any_folder_for_the_launcher_the_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(closed(tmp_path)))
+    monkeypatch.setattr(tempfile, "tempdir", str(closed(tmp_path)))
+    with pytest.raises(ConfigError, match=r"no folder takes the Java launcher: .*set JAVA_HOME to a Java 17"):
+        java.find_java({"PATH": ""})
+
+
+def test_a_file_system_that_runs_no_programs_is_as_a_closed_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).startswith(str(tmp_path / "noexec")))
+    with pytest.raises(ConfigError, match="programs may not run from this file system"):
+        java.write_launcher(tmp_path / "noexec", Path("/some/java"))
