@@ -11,7 +11,7 @@ from rocketcore.admin.dead_letters import RedrivePace
 from rocketcore.admin.shapes import dead_letter_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin, open_lists
-from rocketcore.cli.options import command
+from rocketcore.cli.options import ParamType, command
 from rocketcore.cli.render import Column, counted, progress, show_object, show_rows
 from rocketcore.codes import DLQ_TOPIC_PREFIX
 from rocketcore.printable import printable
@@ -63,7 +63,7 @@ def show(group: str, count: int) -> None:
     lists.check_whole()
 
 
-class _Rate(click.ParamType[float]):
+class _Rate(ParamType[float]):
     name = "rate"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:

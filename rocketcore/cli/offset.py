@@ -15,7 +15,7 @@ from rocketcore.admin.shapes import move_row, progress_row
 from rocketcore.cli.confirm import confirm
 from rocketcore.cli.connection import open_admin, open_lists
 from rocketcore.cli.group import progress_columns
-from rocketcore.cli.options import command
+from rocketcore.cli.options import ParamType, command
 from rocketcore.cli.render import UNKNOWN, Column, counted, counted_are, progress, show_rows, timestamp
 from rocketcore.cli.times import TIME, parse_time
 from rocketcore.codes import DLQ_TOPIC_PREFIX
@@ -58,7 +58,7 @@ def reset_target(text: str, now_millis: int) -> ResetTarget:
     return OffsetShift(int(text)) if match[1] else int(text)
 
 
-class _Target(click.ParamType["ResetTarget"]):
+class _Target(ParamType["ResetTarget"]):
     name = "target"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ResetTarget:

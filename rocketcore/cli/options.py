@@ -16,13 +16,23 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from click import ParamType
     from click.shell_completion import CompletionItem
 
     from rocketcore.transport.tls.settings import TlsOption
+else:
+
+    class ParamType(click.ParamType):
+        """Before 8.4 click's own takes no brackets."""
+
+        def __class_getitem__(cls, converted: object) -> type:
+            return cls
+
 
 __all__ = [
     "FORMATS",
     "Folder",
+    "ParamType",
     "PipeAware",
     "PipeClosed",
     "Settings",

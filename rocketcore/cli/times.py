@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 import click
 
+from rocketcore.cli.options import ParamType
+
 __all__ = ["DURATION", "TIME", "parse_duration", "parse_time"]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -57,7 +59,7 @@ def _after_1970(millis: int, text: str) -> int:
     return millis
 
 
-class _Duration(click.ParamType[float]):
+class _Duration(ParamType[float]):
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -69,7 +71,7 @@ class _Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-class _Time(click.ParamType[int]):
+class _Time(ParamType[int]):
     name = "time"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
