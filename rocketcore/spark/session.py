@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rocketcore.client.warning import warn
 from rocketcore.errors import ConfigError
 from rocketcore.spark.java import find_java
+from rocketcore.warning import warn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
