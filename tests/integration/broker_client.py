@@ -24,6 +24,7 @@ from rocketcore.protocol.bodies.heartbeat import (
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import PullMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketcore.protocol.schema import Header
+from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.client import RemotingClient
 
 TIMEOUT = 10.0
@@ -168,9 +169,14 @@ class BrokerClient:
 
 @asynccontextmanager
 async def running_broker(
-    folder: Path, *, namesrv: str = "", store: Mapping[str, Any] | None = None, **settings: Any
+    folder: Path,
+    *,
+    namesrv: str = "",
+    store: Mapping[str, Any] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    **settings: Any,
 ) -> AsyncIterator[BrokerClient]:
     """A broker with small files and a client of it; both end with the block. ``store`` holds settings of the store."""
     config = BrokerConfig(**{"broker_name": "broker-a", "listen_port": 0, "namesrv_addr": namesrv, **settings})
-    async with Broker(config, store_config(folder, **store or {})) as broker, RemotingClient() as client:
+    async with Broker(config, store_config(folder, **store or {}), clock=clock) as broker, RemotingClient() as client:
         yield BrokerClient(broker, client)

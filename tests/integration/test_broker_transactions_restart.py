@@ -10,6 +10,7 @@ from rocketcore.broker.store import StoredMessage
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.headers.consumer import UpdateConsumerOffsetRequestHeader
 from rocketcore.protocol.message import decode_message
+from tests.fixtures.clocks import ShiftedClock
 from tests.integration.broker_client import running_broker, unique
 from tests.integration.transaction_client import (
     HALF,
@@ -104,10 +105,12 @@ def test_one_that_was_moved_is_not_taken_for_one_that_was_decided(tmp_path: Path
     """
 
     async def main() -> None:
-        async with running_broker(tmp_path, **SELDOM, transaction_time_out=30_000) as client:
+        clock = ShiftedClock()
+        async with running_broker(tmp_path, **SELDOM, transaction_time_out=30_000, clock=clock) as client:
             scene = Scene(client)
             await scene.register()
-            await scene.send(b"asked about", age=3600)
+            await scene.send(b"asked about")
+            clock.advance(3600)
             await scene.send(b"young")
             await scene.end((await scene.send(b"ended")).end())
             await client.broker._check.round()

@@ -66,9 +66,10 @@ class Scene:
         heartbeat = HeartbeatData("producer-1", [ProducerData(group)], [])
         assert (await self.client.ask(RequestCode.HEART_BEAT, body=heartbeat.encode())).code == 0
 
-    async def send(self, body: bytes = b"half", *, topic: str = "T", age: float = 0, **properties: str) -> Half:
+    async def send(self, body: bytes = b"half", *, topic: str = "T", ahead: float = 0, **properties: str) -> Half:
+        """Send a half message; ``ahead`` is what the producer's clock is, in seconds."""
         properties = {"TRAN_MSG": "true", "PGROUP": "shop"} | properties
-        born = time.time_ns() // 1_000_000 - round(1000 * age)
+        born = time.time_ns() // 1_000_000 + round(1000 * ahead)
         return Half(
             await self.client.send(topic, body, queue_id=2, properties=properties, sys_flag=4, born_timestamp=born)
         )

@@ -423,7 +423,9 @@ class PopService:
         self.put(entry)
         result = self._gate.count(message.topic, store.put(message), message.queue_id)
         if result.status is not PutStatus.PUT_OK:
-            again = self._context.clock.time_millis() - checkpoint.pop_time + int(ERROR_SECONDS * 1000)
+            # From the POP on, or from now where the clock was set back behind it.
+            passed = max(self._context.clock.time_millis() - checkpoint.pop_time, 0)
+            again = passed + int(ERROR_SECONDS * 1000)
             entry = ["hide", *checkpoint.key, offset, checkpoint.pop_time, again, checkpoint.suspended]
             self.journal.take_back(entry)
             raise self._gate.refusal(result)

@@ -15,6 +15,9 @@ Start  Positions are offsets of the group CID_RMQ_SYS_TRANS in both topics, as A
 A decision that comes twice stores nothing twice while the outcome is known: from the first undecided message on, and of
 the last ``REMEMBERED`` that their producers were asked about. Beyond that it does what Apache does: a commit stores
 again. Who asks producers is ``TransactionCheck``.
+
+How old a half message is counts from when this broker stored it, by its monotonic clock: neither a producer's clock nor
+one that is set changes it. Of messages from before the start the wall clock says how old they were then.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.gate import Gate
 from rocketcore.broker.record import RecordReader, StoredRecord
+from rocketcore.broker.state.arrivals import Arrivals
 from rocketcore.broker.state.half_messages import HalfMessages, HalfState, OpMessages, op_body, read_op_body
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.codes import (
@@ -112,6 +116,12 @@ class TransactionService:
         self._moved: list[int] = []
         """The same of those that go on under other offsets."""
         self._positions = 0, 0
+        self._arrivals = Arrivals()
+        self._stored_before: dict[int, float] = {}
+        """First offset → monotonic seconds at which a message was stored that lay there at the start, and was moved."""
+        self._began_millis, self._began = 0, 0.0
+        self._old_end = 0
+        """Messages before this offset lay there at the start."""
         self._settling: tuple[int, int, int] | None = None
         """Positions that count once the log is on disk up to the third number."""
 
@@ -122,6 +132,9 @@ class TransactionService:
 
         Then they are to be saved before a message is stored: the queues will grow past them.
         """
+        clock = self._context.clock
+        self._began_millis, self._began = clock.time_millis(), clock.monotonic()
+        self._old_end = self._context.store.max_offset(TRANS_HALF_TOPIC, QUEUE)
         half, half_wrong = self._position(TRANS_HALF_TOPIC)
         op, op_wrong = self._position(TRANS_OP_HALF_TOPIC)
         self.halves = HalfMessages(half)
@@ -213,6 +226,8 @@ class TransactionService:
     def advance(self) -> None:
         """Forget what is decided, up to the first message that is not."""
         half = self.halves.advance()
+        if half >= self.halves.end:
+            self._stored_before.clear()
         self._settling = half, self._ops.advance(half), self._context.store.max_physical_offset
 
     def settle(self) -> None:
@@ -260,7 +275,34 @@ class TransactionService:
             sys_flag=message.sys_flag & ~TRANSACTION_MASK,
             properties=encode_properties(properties),
         )
-        return self._gate.count(TRANS_HALF_TOPIC, self._context.store.put(half))
+        result = self._gate.count(TRANS_HALF_TOPIC, self._context.store.put(half))
+        if result.status is PutStatus.PUT_OK:
+            self._arrivals.note(result.queue_offset, self._context.clock.monotonic())
+        return result
+
+    def age(self, record: StoredRecord, properties: dict[str, str]) -> float:
+        """Return for how many seconds a message has been here, that which it is a copy of counted in."""
+        return self._context.clock.monotonic() - self._stored_at(record, first_offset(record, properties))
+
+    def uptime(self) -> float:
+        """Return for how many seconds this broker has run."""
+        return self._context.clock.monotonic() - self._began
+
+    def _stored_at(self, record: StoredRecord, first: int) -> float:
+        arrival = self._arrivals.find(first) if first >= self._old_end else self._stored_before.get(first)
+        if arrival is not None:
+            return arrival
+        before_millis = 0
+        if record.queue_offset < self._old_end:
+            before_millis = max(self._began_millis - record.store_timestamp, 0)
+        return self._began - before_millis / 1000
+
+    def moved(self, record: StoredRecord, first: int, to: int) -> None:
+        """Note that a message goes on under another offset."""
+        if first < self._old_end:
+            self._stored_before[first] = self._stored_at(record, first)
+        self.halves.moved(record.queue_offset, first, to)
+        self.no_longer_open(record.queue_offset, moved=True)
 
     def no_longer_open(self, queue_offset: int, *, moved: bool = False) -> None:
         """Have the next op message name a half message that needs no decision any more, or goes on elsewhere."""
@@ -301,8 +343,11 @@ class TransactionService:
         """Refuse a decision that is too late, or not of this message."""
         context = self._context
         immunity = immunity_millis(properties, context.config.transaction_time_out)
-        age = context.clock.time_millis() - record.message.born_timestamp
-        if immunity is not None and age > immunity and not header.from_transaction_check:
+        if (
+            immunity is not None
+            and self.age(record, properties) * 1000 > immunity
+            and not header.from_transaction_check
+        ):
             raise BrokerError.of(ResponseCode.ILLEGAL_OPERATION, None)
         refusal = None
         if properties.get(PRODUCER_GROUP) != header.producer_group:

@@ -8,8 +8,9 @@ that is stored, a producer of its group is asked about the copy (39). Where none
 the same, as in Apache's broker. TRAN_PREPARED_QUEUE_OFFSET of a copy says where the message was stored first, so that
 a producer's own decision, which names that place, ends the copy.
 
-A message that was asked about ``transactionCheckMax`` times, or is older than ``fileReservedTime``, is set aside in
-TRANS_CHECK_MAX_TIME_TOPIC. What cannot be read is named and passed over, when a second round cannot read it either.
+A message that was asked about ``transactionCheckMax`` times is set aside in TRANS_CHECK_MAX_TIME_TOPIC; so is one whose
+questions had no answer for ``fileReservedTime`` while the broker ran. What cannot be read is named and passed over,
+when a second round cannot read it either.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class TransactionCheck:
     async def _look(self) -> None:
         transactions, store, clock = self._transactions, self._context.store, self._context.clock
         halves = transactions.halves
-        started, deadline = clock.time_millis(), clock.monotonic() + ROUND_SECONDS
+        deadline = clock.monotonic() + ROUND_SECONDS
         transactions.settle()
         transactions.write_ops()
         end = store.max_offset(TRANS_HALF_TOPIC, QUEUE)
@@ -127,14 +128,14 @@ class TransactionCheck:
                 at, behind = halves.next_open(at, end)
                 if at >= end:
                     break
-                at = await self._some(at, min(behind - at, _AT_ONCE), started)
+                at = await self._some(at, min(behind - at, _AT_ONCE))
                 await asyncio.sleep(0)
         except _Stop:
             pass
         transactions.advance()
         transactions.settle()
 
-    async def _some(self, at: int, count: int, started: int) -> int:
+    async def _some(self, at: int, count: int) -> int:
         """Look at a few messages; return where to go on; raises _Stop."""
         transactions = self._transactions
         try:
@@ -153,7 +154,7 @@ class TransactionCheck:
                 self._pass_over(at, record.queue_offset, "damaged")
                 at = record.queue_offset
                 if transactions.halves.state(at) is HalfState.OPEN:
-                    self._look_at(record, started, questions)
+                    self._look_at(record, questions)
                 at += 1
             if not records:
                 self._pass_over(at, min(behind, at + count), "damaged")
@@ -170,12 +171,11 @@ class TransactionCheck:
             raise _Stop
         return max(at, behind)
 
-    def _look_at(self, record: StoredRecord, started: int, questions: list[_Question]) -> None:
+    def _look_at(self, record: StoredRecord, questions: list[_Question]) -> None:
         """Set one message aside, move it, ask about it, or raise _Stop where it is too young."""
-        config = self._context.config
+        config, transactions = self._context.config, self._transactions
         properties = decode_properties(record.message.properties)
-        now = self._context.clock.time_millis()
-        age = now - record.message.born_timestamp
+        age_millis = transactions.age(record, properties) * 1000
         place = real_place(properties)
         if place is None or self._is_gone(place.topic, record.physical_offset):
             why = "it has no real topic" if place is None else f"topic {place.topic} was deleted"
@@ -184,16 +184,15 @@ class TransactionCheck:
             return
         checks = _checks(properties)
         kept_millis = self._context.store.config.file_reserved_time * 3_600_000
-        if checks >= config.transaction_check_max or age > kept_millis:
+        is_kept = not checks or min(age_millis, transactions.uptime() * 1000) <= kept_millis
+        if checks >= config.transaction_check_max or not is_kept:
             self._set_aside(record, properties)
             return
-        if record.store_timestamp >= started:
-            raise _Stop
         immunity = immunity_millis(properties, config.transaction_time_out)
-        if immunity is not None and age < immunity:
+        if immunity is not None and age_millis < immunity:
             self._move(record, properties)
             return
-        if immunity is None and 0 <= age < config.transaction_time_out:
+        if immunity is None and not checks and age_millis < config.transaction_time_out:
             raise _Stop
         properties[TRANSACTION_CHECK_TIMES] = str(checks + 1)
         copy = self._move(record, properties)
@@ -212,8 +211,7 @@ class TransactionCheck:
         if result.status is not PutStatus.PUT_OK:
             logger.warning("half message not moved queue_offset=%d reason=%s", record.queue_offset, result.reason)
             raise _Stop
-        transactions.halves.moved(record.queue_offset, first, result.queue_offset)
-        transactions.no_longer_open(record.queue_offset, moved=True)
+        transactions.moved(record, first, result.queue_offset)
         self._last = result
         return result
 
