@@ -32,6 +32,7 @@ MAX_VALUES: Final = 1_000_000
 ``$ref`` counts as what it refers to: some hundred bytes can claim billions."""
 
 _REFERENCE: Final = b'"$ref"'
+_QUEUE_FIELDS: Final = frozenset({"topic", "brokerName", "queueId"})
 
 
 @cache
@@ -295,7 +296,8 @@ class _Reader:
         if isinstance(key, _Reference):
             self._fail("a reference for a key")
         if isinstance(key, dict):
-            return message_queue(key) or dumps_plain(key).decode()
+            # With other fields it may be no queue: whoever wants one reads it from the text.
+            return (message_queue(key) if key.keys() <= _QUEUE_FIELDS else None) or dumps_plain(key).decode()
         return str(key) if isinstance(key, float) else key
 
     def _array(self) -> list[Any]:
@@ -375,22 +377,33 @@ def _key_text(key: Any) -> str:
 
 
 def message_queue(value: Any) -> MessageQueue | None:
-    """Return the queue that an object of Java's form names, or None where it is not one."""
+    """Return the queue that an object of Java's form names, whatever else it says; None where it is not one."""
     if isinstance(value, MessageQueue):
         return value
     if isinstance(value, str) and value.startswith("{"):
         value = loads(value.encode(errors="replace"))
-    if not isinstance(value, dict) or not value.keys() <= {"topic", "brokerName", "queueId"}:
+    if not isinstance(value, dict):
         return None
-    topic, broker, queue_id = value.get("topic"), value.get("brokerName"), value.get("queueId", 0)
+    if not value.keys() <= _QUEUE_FIELDS:
+        value = {plain_name(name): each for name, each in value.items()} | value
+    topic, broker, queue_id = (
+        value.get(name, value.get(plain_name(name))) for name in ("topic", "brokerName", "queueId")
+    )
     if isinstance(queue_id, str):
         try:
             queue_id = int(queue_id)
         except ValueError:
             return None
+    elif queue_id is None:
+        queue_id = 0
     if type(queue_id) is not int or isinstance(topic, (dict, list)) or isinstance(broker, (dict, list)):
         return None
     return MessageQueue(str(topic or ""), str(broker or ""), queue_id)
+
+
+def plain_name(name: Any) -> str:
+    """Return how fastjson 1.2 compares names where none is the same: ``BrokerName`` and ``broker_name`` are one."""
+    return str(name).lower().replace("_", "").replace("-", "")
 
 
 def _unescape(text: str) -> str:

@@ -209,6 +209,28 @@ def test_the_pulls_of_a_lost_connection_are_dropped(tmp_path: Path) -> None:
 # Groups and offsets
 
 
+@pytest.mark.parametrize(
+    "less",
+    ['"clientID":"c"', '"groupName":"billing"', '"groupName":"readers"', '"topic":"T"'],
+)
+def test_a_heartbeat_without_a_name_registers_nothing(tmp_path: Path, less: str) -> None:
+    body = (
+        '{"clientID":"c","producerDataSet":[{"groupName":"billing"}],"consumerDataSet":['
+        '{"groupName":"others"},{"groupName":"readers","subscriptionDataSet":[{"topic":"T"}]}]}'
+    )
+
+    async def scenario(client: BrokerClient) -> None:
+        await client.ask(RequestCode.GET_BROKER_CONFIG)
+        for sent, code in ((body.replace(less, '"aFieldOfTomorrow":1'), 1), (body, 0)):
+            answer = await client.ask(RequestCode.HEART_BEAT, body=sent.encode())
+            assert answer.code == code
+            assert (" is missing" in (answer.remark or "")) == (code == 1)
+            header = GetConsumerListByGroupRequestHeader(consumer_group="others")
+            assert (await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)).code == code
+
+    play(tmp_path, scenario)
+
+
 def test_members_of_a_group_are_told_of_one_another(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         told: list[str] = []

@@ -57,8 +57,7 @@ class AssignmentProcessor:
 
     async def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         body = SetMessageRequestModeRequestBody.decode(request.body)
-        if not body.topic:
-            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "topic is missing")
+        body.require("topic", "consumer_group")
         if body.topic.startswith(RETRY_TOPIC_PREFIX):
             raise BrokerError.of(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self._context.topics.find(body.topic) is None:
@@ -74,8 +73,7 @@ class AssignmentProcessor:
     async def assignment(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer a client's queues; nothing at all means that it is to leave things as they are."""
         asked = QueryAssignmentRequestBody.decode(request.body)
-        if not asked.topic or asked.message_model is None:
-            raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "topic or messageModel is missing")
+        asked.require("topic", "consumer_group", "message_model")
         mode, share = self._mode(asked.topic, asked.consumer_group)
         counts = await self._queue_counts(asked.topic)
         group = self._context.consumers.find(asked.consumer_group)

@@ -46,6 +46,7 @@ class ClientProcessor:
         return None if channel.closed else self._register(channel, request, data)
 
     def _register(self, channel: Channel, request: RemotingCommand, data: HeartbeatData) -> RemotingCommand:
+        _check_names(data)
         language = _language(request.language)
         for consumer in data.consumer_data_set:
             self._register_consumer(channel, request, data, consumer, language)
@@ -117,6 +118,17 @@ class ClientProcessor:
         except ConfigError as error:
             raise BrokerError.of(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
         return RemotingCommand.response(request)
+
+
+def _check_names(data: HeartbeatData) -> None:
+    """Raise DecodeError where a name is missing; RocketMQ fails at it, with what comes before registered."""
+    data.require("client_id")
+    for producer in data.producer_data_set:
+        producer.require("group_name")
+    for consumer in data.consumer_data_set:
+        consumer.require("group_name")
+        for subscription in consumer.subscription_data_set:
+            subscription.require("topic")
 
 
 def _language(ordinal: int) -> LanguageCode | None:

@@ -115,6 +115,7 @@ class ConsumerProcessor:
     async def lock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         slices = self._context.slices
         body = await slices.decoded(LockBatchRequestBody, request.body)
+        body.require("consumer_group")
         held: set[MessageQueue] = set()
         for some in _parts(body.mq_set):
             held.update(self._context.locks.lock(body.consumer_group, some, body.client_id))
@@ -126,6 +127,7 @@ class ConsumerProcessor:
     async def unlock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         slices = self._context.slices
         body = await slices.decoded(UnlockBatchRequestBody, request.body)
+        body.require("consumer_group")
         for some in _parts(body.mq_set):
             self._context.locks.unlock(body.consumer_group, some, body.client_id)
             await slices.step()

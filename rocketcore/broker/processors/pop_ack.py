@@ -64,6 +64,8 @@ class PopAckProcessor:
             raise BrokerError.of(ResponseCode.NO_MESSAGE, "batch ack request has no acks")
         if len(acks) > BATCH_MOST or sum(ack.bit_count for ack in acks) > BATCH_MOST:
             raise BrokerError.of(ResponseCode.INVALID_PARAMETER, f"a batch acknowledges {BATCH_MOST} messages at most")
+        for ack in acks:
+            ack.require("topic", "bits")
         await self._pop.acknowledge(*map(_acknowledged, acks))
         return RemotingCommand.response(request)
 

@@ -3,7 +3,8 @@
 A body is a dataclass with slots, made by ``@body``. A field's name on the wire is its own in camelCase, or the one that
 ``wire()`` gives. Reading is as tolerant as Java: unknown fields are ignored, a missing one or null keeps its default, a
 number or truth value may come as text, an enumeration by name in any case or by number, and one that we do not know is
-None. Writing leaves None out. How a class is read and written is worked out when it is first used.
+None. A field is found in another spelling too (``BrokerName``), unless the right one is there, as by fastjson 1.2.
+Writing leaves None out. How a class is read and written is worked out when it is first used.
 
 RocketMQ: ``RemotingSerializable``.
 """
@@ -62,6 +63,12 @@ class Body:
             raise DecodeError(f"{cls.__name__}: no body")
         return cls.from_json(fastjson.loads(data))
 
+    def require(self, *names: str) -> None:
+        """Raise DecodeError where one of these fields is empty or was left out."""
+        for step in _plan(type(self)).steps:
+            if step.name in names and not getattr(self, step.name):
+                raise DecodeError(f"{type(self).__name__}: {step.wire_name} is missing")
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields that are not None, by their names on the wire."""
         result = {}
@@ -79,7 +86,10 @@ class Body:
         if not isinstance(value, dict):
             raise DecodeError(f"{cls.__name__}: {type(value).__name__} in place of an object")
         values = {}
-        for step in _plan(cls).steps:
+        plan = _plan(cls)
+        if not value.keys() <= plan.names:
+            value = plan.by_known_names(value)
+        for step in plan.steps:
             raw = value.get(step.wire_name)
             if raw is None:
                 continue
@@ -115,8 +125,21 @@ class _Step(NamedTuple):
 
 
 class _Plan(NamedTuple):
+    """How a class is read and written; ``names`` on the wire, ``plain_names`` the same without case and dashes."""
+
     steps: tuple[_Step, ...]
     dialect: bool
+    names: frozenset[str]
+    plain_names: dict[str, str]
+
+    def by_known_names(self, value: dict[Any, Any]) -> dict[Any, Any]:
+        """Return an object with names of ours for fields that are spelt otherwise, as Go spells them: ``ClientID``."""
+        known = dict(value)
+        for name in value.keys() - self.names:
+            meant = self.plain_names.get(fastjson.plain_name(name))
+            if meant is not None and known.get(meant) is None:
+                known[meant] = value[name]
+        return known
 
 
 class _Codec(NamedTuple):
@@ -151,7 +174,8 @@ def _make_plan(cls: type[Body]) -> _Plan:
             )
         )
         dialect = dialect or codec.dialect
-    return _Plan(tuple(steps), dialect)
+    names = frozenset(step.wire_name for step in steps)
+    return _Plan(tuple(steps), dialect, names, {fastjson.plain_name(name): name for name in names})
 
 
 def _codec(hint: Any) -> _Codec:

@@ -9,7 +9,7 @@ class CreateTopicRequestHeader(TopicHeader):
     """UPDATE_AND_CREATE_TOPIC (17)."""
 
     topic: str
-    default_topic: str
+    default_topic: str = wire(absent="")
     read_queue_nums: int
     write_queue_nums: int
     perm: int
@@ -23,7 +23,7 @@ class CreateTopicRequestHeader(TopicHeader):
 class DeleteTopicRequestHeader(TopicHeader):
     """DELETE_TOPIC_IN_BROKER (215)."""
 
-    topic: str
+    topic: str = wire(absent="")
 
 
 class GetTopicConfigRequestHeader(TopicHeader):
@@ -84,7 +84,7 @@ class UpdateGroupForbiddenRequestHeader(TopicHeader):
     """UPDATE_AND_GET_GROUP_FORBIDDEN (353)."""
 
     group: str
-    topic: str
+    topic: str = wire(absent="")
     readable: bool | None = None
 
 
@@ -137,7 +137,7 @@ class QueryCorrectionOffsetHeader(TopicHeader):
     """QUERY_CORRECTION_OFFSET (308)."""
 
     filter_groups: str | None = None
-    compare_group: str
+    compare_group: str = wire(absent="")
     topic: str
 
 

@@ -16,7 +16,7 @@ class HeartbeatResponseHeader(Header):
 class UnregisterClientRequestHeader(RpcHeader):
     """UNREGISTER_CLIENT (35)."""
 
-    client_id: str = wire("clientID")
+    client_id: str = wire("clientID", absent="")
     producer_group: str | None = None
     consumer_group: str | None = None
 
@@ -36,7 +36,7 @@ class NotifyConsumerIdsChangedRequestHeader(RpcHeader):
 class QueryConsumerOffsetRequestHeader(TopicHeader):
     """QUERY_CONSUMER_OFFSET (14)."""
 
-    consumer_group: str
+    consumer_group: str = wire(absent="")
     topic: str
     queue_id: int
     set_zero_if_not_found: bool | None = None
@@ -51,7 +51,7 @@ class QueryConsumerOffsetResponseHeader(Header):
 class UpdateConsumerOffsetRequestHeader(TopicHeader):
     """UPDATE_CONSUMER_OFFSET (15)."""
 
-    consumer_group: str
+    consumer_group: str = wire(absent="")
     topic: str
     queue_id: int
     commit_offset: Long
@@ -116,7 +116,7 @@ class GetEarliestMsgStoretimeResponseHeader(Header):
 class ResetOffsetRequestHeader(TopicHeader):
     """INVOKE_BROKER_TO_RESET_OFFSET (222) and RESET_CONSUMER_CLIENT_OFFSET (220)."""
 
-    group: str
+    group: str = wire(absent="")
     topic: str
     timestamp: Long = wire(absent=0)
     force: bool = wire("isForce", absent=False)
@@ -155,7 +155,7 @@ class ConsumeMessageDirectlyResultRequestHeader(TopicHeader):
 class CloneGroupOffsetRequestHeader(RpcHeader):
     """CLONE_GROUP_OFFSET (314)."""
 
-    src_group: str
-    dest_group: str
+    src_group: str = wire(absent="")
+    dest_group: str = wire(absent="")
     topic: str | None = None
     offline: bool = False

@@ -92,7 +92,7 @@ class RecallMessageRequestHeader(TopicHeader):
     """RECALL_MESSAGE (370)."""
 
     topic: str
-    recall_handle: str
+    recall_handle: str = wire(absent="")
     producer_group: str | None = None
 
 
@@ -147,8 +147,8 @@ class ViewMessageRequestHeader(Header):
 class QueryMessageRequestHeader(TopicHeader):
     """QUERY_MESSAGE (12)."""
 
-    topic: str
-    key: str
+    topic: str = wire(absent="")
+    key: str = wire(absent="")
     max_num: int
     begin_timestamp: Long
     end_timestamp: Long

@@ -37,7 +37,7 @@ class PopMessageResponseHeader(Header):
 class AckMessageRequestHeader(TopicHeader):
     """ACK_MESSAGE (200051)."""
 
-    consumer_group: str
+    consumer_group: str = wire(absent="")
     topic: str
     queue_id: int
     extra_info: str
@@ -48,7 +48,7 @@ class AckMessageRequestHeader(TopicHeader):
 class ChangeInvisibleTimeRequestHeader(TopicHeader):
     """CHANGE_MESSAGE_INVISIBLETIME (200053)."""
 
-    consumer_group: str
+    consumer_group: str = wire(absent="")
     topic: str
     queue_id: int
     extra_info: str

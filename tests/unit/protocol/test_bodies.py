@@ -304,6 +304,15 @@ def test_route_in_both_forms() -> None:
     assert BrokerData(broker_addrs={1: "h:2"}).master_address is None
 
 
+def test_fields_in_another_spelling() -> None:
+    """fastjson 1.2 looks for a name without case and dashes where none is the same; fastjson2, of 5.4 on, does not."""
+    text = b'{"ClientId":"c","consumer_group":"g","MqSet":[{"Topic":"T","BrokerName":"b","QueueID":1}]}'
+    body = LockBatchRequestBody.decode(text)
+    assert (body.client_id, body.consumer_group, body.mq_set) == ("c", "g", {MessageQueue("T", "b", 1)})
+    right = LockBatchRequestBody.decode(b'{"clientId":"c","ClientID":"d","only-this-broker":true}')
+    assert (right.client_id, right.only_this_broker) == ("c", True)
+
+
 def test_queue_keys_are_objects() -> None:
     body = ResetOffsetBody({MessageQueue("T", "b", 1): 5, MessageQueue("T", "b", 0): 7})
     text = (

@@ -251,9 +251,25 @@ def test_doubles_as_java_writes_them(value: float, text: str) -> None:
 def test_queues_as_text_or_object() -> None:
     assert fastjson.message_queue(QUEUE_TEXT) == fastjson.message_queue(json.loads(QUEUE_TEXT)) == QUEUE
     assert fastjson.message_queue({"topic": "T", "queueId": "3"}) == MessageQueue("T", "", 3)
-    assert fastjson.message_queue({"topic": "T", "x": 1}) is None
     assert fastjson.message_queue({"topic": "T", "queueId": "x"}) is None
     assert fastjson.message_queue("T") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "queue"),
+    [
+        ({"brokerName": "b", "mainQueue": False, "queueGroupId": -1, "queueId": 3, "topic": "T"}, ("T", "b", 3)),
+        ({"Topic": "T", "BrokerName": "b", "QueueID": 3}, ("T", "b", 3)),
+        ({"topic": "T", "broker_name": "b", "queue-id": "3"}, ("T", "b", 3)),
+        ({"topic": "T", "Topic": "other", "brokerName": "b", "queueId": None}, ("T", "b", 0)),
+        ({"topic": "T", "aFieldOfTomorrow": {"queueId": 7}}, ("T", "", 0)),
+    ],
+)
+def test_queues_with_more_fields_and_in_other_spellings(value: dict[str, Any], queue: tuple[str, str, int]) -> None:
+    """As fastjson 1.2 reads them: Apache's 4.9.7 locks each of these (41)."""
+    assert fastjson.message_queue(value) == MessageQueue(*queue)
+    (read,) = fastjson.loads(b"{" + json.dumps(value).encode() + b":1}")
+    assert fastjson.message_queue(read) == MessageQueue(*queue)
 
 
 @pytest.mark.parametrize("record", family("bodies.jsonl", "encode/text/"), ids=name_of)
