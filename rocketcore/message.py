@@ -136,6 +136,11 @@ class RetryLater(Exception):
         self.delay = _retry_seconds(delay)
 
     @property
+    def reason(self) -> BaseException | None:
+        """The exception that this was raised from, or while handling; None where there was none."""
+        return self.__cause__ or (None if self.__suppress_context__ else self.__context__)
+
+    @property
     def delay_level(self) -> int:
         """The delay level to ask the broker for; 0 leaves the choice to it."""
         if self.delay is None:
@@ -450,7 +455,8 @@ class ReceivedMessage:
     def process(self) -> _Processing:
         """Return a context (``with`` or ``async with``): ack on a normal exit, retry on an exception.
 
-        The exception goes no further, unless it is a cancellation or an exit.
+        The exception goes no further, unless it is a cancellation or an exit: it is told in the log, and printed where
+        no logging is configured.
         """
         return _Processing(self)
 
@@ -564,7 +570,10 @@ class _Processing:
         if error is None:
             self._message.ack()
             return False
-        self._message.retry(error.delay if isinstance(error, RetryLater) else None)
+        delay, told = (error.delay, error.reason) if isinstance(error, RetryLater) else (None, error)
+        if told is not None and isinstance(error, Exception):  # any other goes on, and is seen
+            _tell(self._message, told)
+        self._message.retry(delay)
         return isinstance(error, Exception)
 
     async def __aenter__(self) -> ReceivedMessage:
@@ -572,6 +581,15 @@ class _Processing:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         return self.__exit__(kind, error, trace)
+
+
+def _tell(message: ReceivedMessage, error: BaseException) -> None:
+    """Tell of an exception that ``process`` lets go no further."""
+    from rocketcore.warning import processing  # few programs let messages fail, and all import this module
+
+    text = "processing failed topic=%s queue=%s offset=%d msg_id=%s error=%r"
+    kind = message.topic, type(error)
+    processing.warn(kind, text, message.topic, message.queue, message.offset, message.msg_id, error, error=error)
 
 
 def _short(body: bytes) -> str:

@@ -8,17 +8,18 @@ with the number of those that were not shown. What is below WARNING is never pri
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
 import threading
-from collections.abc import Hashable
+import weakref
 from types import TracebackType
 from typing import Final, NamedTuple
 
 from rocketcore.service import SYSTEM_CLOCK, Clock, Seldom
 
-__all__ = ["Recurring", "cut_traceback", "warn"]
+__all__ = ["Recurring", "cut_traceback", "processing", "warn"]
 
 PRINT_INTERVAL: Final = 1.0
 MOST_KINDS: Final = 256
@@ -53,11 +54,11 @@ class Recurring:
     def __init__(self, logger: logging.Logger, clock: Clock = SYSTEM_CLOCK) -> None:
         self._logger = logger
         self._clock = clock
-        self._kinds: dict[Hashable, _Kind] = {}
+        self._kinds: dict[object, _Kind] = {}
 
     def warn(
         self,
-        kind: Hashable,
+        kind: object,
         text: str,
         *arguments: object,
         error: BaseException | None = None,
@@ -65,7 +66,7 @@ class Recurring:
     ) -> None:
         """Log one failure, and print it where nobody has configured logging and it is its kind's turn.
 
-        kind   what makes it the like of others: where it happened and the type of the error, say
+        kind   hashable; what makes it the like of others: where it happened and the type of the error, say
         error  whose traceback is told, from the first frame that is not the package's own
         """
         self._logger.log(level, text, *arguments, exc_info=_exc_info(error))
@@ -78,18 +79,23 @@ class Recurring:
             if first:
                 self._kinds[kind] = _Kind(Seldom(PRINT_INTERVAL, self._clock), _line(text, arguments))
             unsaid = self._kinds[kind].seldom.due()
+            if unsaid is None:
+                _tell_at_the_end(self)
         if unsaid:
             _print(self._logger, level, f"{text} more=%d", (*arguments, unsaid), None)
         elif unsaid is not None:
             _print(self._logger, level, text, arguments, error if first else None)
 
     def tell_rest(self) -> None:
-        """Print of each kind how many failures were not shown; for the end of what fails."""
-        with _lock:
-            rest = [(unsaid, kind.line) for kind in self._kinds.values() if (unsaid := kind.seldom.rest())]
-        for unsaid, line in rest:
+        """Print of each kind how many failures were not shown: at the end of what fails, or of the interpreter."""
+        for unsaid, line in self.forget_rest():
             if _unheard(self._logger, logging.WARNING):
                 _print(self._logger, logging.WARNING, "%d more like: %s", (unsaid, line), None)
+
+    def forget_rest(self) -> list[tuple[int, str]]:
+        """Return of each kind how many failures were not shown, and what its first said; count from 0."""
+        with _lock:
+            return [(unsaid, kind.line) for kind in self._kinds.values() if (unsaid := kind.seldom.rest())]
 
 
 class _Kind(NamedTuple):
@@ -110,15 +116,37 @@ def cut_traceback(trace: TracebackType | None) -> TracebackType | None:
     return part or trace
 
 
+processing = Recurring(logging.getLogger("rocketcore.message"))
+"""Told of exceptions in ``ReceivedMessage.process()``, whichever consumer has the message."""
+
 _lock = threading.RLock()  # guards the kinds of every Recurring; a signal's handler may come in
 
 
-def _renew_lock() -> None:
+_with_rest: weakref.WeakSet[Recurring] | None = None
+"""Those that have failures which were not shown; None as long as there never were any."""
+
+
+def _tell_at_the_end(recurring: Recurring) -> None:
+    global _with_rest
+    if _with_rest is None:
+        _with_rest = weakref.WeakSet()
+        atexit.register(_tell_all)
+    _with_rest.add(recurring)
+
+
+def _tell_all() -> None:
+    for recurring in list(_with_rest or ()):
+        recurring.tell_rest()
+
+
+def _forked() -> None:
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have held it
+    for recurring in list(_with_rest or ()):
+        recurring.forget_rest()  # the parent tells of its own
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_forked)
 
 
 def _exc_info(

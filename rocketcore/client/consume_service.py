@@ -22,86 +22,30 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from rocketcore.client.handler import Handler, HandlerResult, MessageHandler
 from rocketcore.client.process_queue import ProcessQueue
-from rocketcore.client.runtime import ends_this_task, returns_coroutine
-from rocketcore.errors import ConfigError
+from rocketcore.client.runtime import ends_this_task
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
 from rocketcore.protocol.bodies.client import CMResult
+from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.warning import Recurring
 
-__all__ = ["ConsumeService", "HandlerResult", "MessageHandler", "check_handler"]
+__all__ = ["ConsumeService"]
 
 logger = logging.getLogger(__name__)
-
-MessageHandler: TypeAlias = Callable[[ReceivedMessage], ConsumeResult | Awaitable[ConsumeResult | None] | None]
-"""Returns None or a ConsumeResult, or an awaitable of that; raises to have the message again."""
-
-HandlerResult: TypeAlias = tuple[ReceivedMessage, ConsumeResult, float | None]
-"""A message, what its handler said, and the delay it asked for."""
 
 CHUNK_SECONDS: Final = 0.001
 CHUNK_MAX: Final = 32
 CHUNKS_PER_HANDLER: Final = 2
 
 
-def check_handler(topic: str, handler: object) -> None:
-    """Refuse what cannot be called; raises ConfigError."""
-    if not callable(handler):
-        raise ConfigError(
-            f"the handler of topic {topic!r} is a function or a coroutine function, got {type(handler).__name__}"
-        )
-
-
-class _Handler:
-    """A handler of the application, and what its results mean."""
-
-    __slots__ = ("_warned", "function", "on_loop")
-
-    def __init__(self, function: MessageHandler) -> None:
-        self.function: Callable[[ReceivedMessage], Any] = function
-        self.on_loop = returns_coroutine(function)
-        self._warned = False
-
-    def result_of(self, message: ReceivedMessage, returned: object) -> HandlerResult:
-        """Return what a result means; one that is none of a handler's is a failure, as null is in Java."""
-        if returned is None:
-            return message, ConsumeResult.SUCCESS, None
-        if isinstance(returned, ConsumeResult):
-            return message, returned, None
-        if not self._warned:
-            self._warned = True  # it will return the like for every message
-            logger.error(
-                "a handler returns None or a ConsumeResult, this one returned %s: its messages are retried"
-                " topic=%s handler=%r",
-                type(returned).__name__,
-                message.topic,
-                self.function,
-            )
-        return message, ConsumeResult.RETRY, None
-
-
-def _failure(message: ReceivedMessage, error: BaseException) -> HandlerResult:
-    if isinstance(error, RetryLater):
-        return message, ConsumeResult.RETRY, error.delay
-    logger.log(
-        logging.WARNING if isinstance(error, Exception) else logging.ERROR,
-        "handler failed topic=%s queue=%s offset=%d msg_id=%s error=%r",
-        message.topic,
-        message.queue,
-        message.offset,
-        message.msg_id,
-        error,
-        exc_info=error,
-    )
-    return message, ConsumeResult.RETRY, None
-
-
 @dataclass(slots=True, eq=False)
 class _Job:
     """Messages of one queue that a handler is given together, and what it has said of them so far."""
 
-    handler: _Handler
+    handler: Handler
     process_queue: ProcessQueue
     messages: list[ReceivedMessage]
     results: list[HandlerResult] = field(default_factory=list)
@@ -127,7 +71,7 @@ class _Workers:
         loop: asyncio.AbstractEventLoop,
         goes_on: Callable[[_Job], bool],
         report: Callable[[_Job, float], None],
-        finish: Callable[[_Handler, ReceivedMessage, Awaitable[object]], Coroutine[Any, Any, HandlerResult]],
+        finish: Callable[[Handler, ReceivedMessage, Awaitable[object]], Coroutine[Any, Any, HandlerResult]],
     ) -> None:
         self._name = name
         self._capacity = capacity
@@ -187,7 +131,7 @@ class _Workers:
                 try:
                     result = job.handler.function(message)
                 except BaseException as error:  # sys.exit() too: it would end this thread, and nobody would know
-                    job.results.append(_failure(message, error))
+                    job.results.append(job.handler.failed(message, error))
                     continue
                 if result is None:
                     job.results.append((message, ConsumeResult.SUCCESS, None))
@@ -200,7 +144,7 @@ class _Workers:
             self._report(job, (time.perf_counter() - began) / max(1, len(job.results)))
         self._threads.discard(threading.current_thread())
 
-    def _awaited(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult | None:
+    def _awaited(self, handler: Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult | None:
         """Have the loop await what a plain call returned, and wait for it here; None when the loop ends before it."""
         coroutine = self._finish(handler, message, result)
         try:
@@ -210,22 +154,25 @@ class _Workers:
             return None
 
 
-async def _call(handler: _Handler, message: ReceivedMessage) -> object:
+async def _call(handler: Handler, message: ReceivedMessage) -> object:
     """Run a coroutine handler."""
     return await handler.function(message)
 
 
-async def _outcome(handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
+async def _outcome(handler: Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
     """Await what a handler returned, and return what it means; what would end the loop is a failure of the handler.
 
     raises  what is meant for this task, see ``ends_this_task``
     """
     try:
-        return handler.result_of(message, await result)
+        returned: object = result
+        while inspect.isawaitable(returned):  # a coroutine function may return what it should have awaited
+            returned = await returned
+        return handler.result_of(message, returned)
     except BaseException as error:
         if ends_this_task(error):
             raise
-        return _failure(message, error)
+        return handler.failed(message, error)
 
 
 class ConsumeService:
@@ -234,6 +181,7 @@ class ConsumeService:
     process_result  called on the loop with what became of each message
     consumable      whether messages of a queue may be handed out now; any thread
     handed          told of messages that a handler, or who iterates, gets
+    clock           says how often failures are told
     check           raises what keeps messages from ever coming, before someone waits for them
     """
 
@@ -247,6 +195,7 @@ class ConsumeService:
         consumable: Callable[[ProcessQueue], bool] = lambda process_queue: True,
         check: Callable[[], None] = lambda: None,
         handed: Callable[[list[ReceivedMessage]], None] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -256,7 +205,8 @@ class ConsumeService:
         self._consumable = consumable
         self._check = check
         self._handed = handed
-        self._handlers: dict[str, _Handler] = {}
+        self._failures = Recurring(logger, clock)
+        self._handlers: dict[str, Handler] = {}
         self._workers = _Workers(f"consumer-{group}", capacity, self._loop, self._goes_on, self._report, self._finish)
         self._ready: dict[ProcessQueue, None] = {}
         self._reports: deque[tuple[_Job, float] | HandlerResult] = deque()
@@ -276,7 +226,7 @@ class ConsumeService:
         if handler is None:
             self._handlers.pop(topic, None)
         else:
-            self._handlers[topic] = _Handler(handler)
+            self._handlers[topic] = Handler(handler, self._failures)
         self.feed()
 
     def arrived(self, process_queue: ProcessQueue) -> None:
@@ -312,7 +262,7 @@ class ConsumeService:
             elif not process_queue.waiting_count or process_queue.dropped:
                 self._ready.pop(process_queue, None)
 
-    def _has_place(self, handler: _Handler) -> bool:
+    def _has_place(self, handler: Handler) -> bool:
         if handler.on_loop:
             return self._on_loop < self._capacity
         # a chunk waits for each thread, so that none has to wait for the loop
@@ -323,7 +273,7 @@ class ConsumeService:
             return False
         return not self._ordered or not process_queue.handed_count
 
-    def _hand_out(self, handler: _Handler, process_queue: ProcessQueue, topic: str) -> None:
+    def _hand_out(self, handler: Handler, process_queue: ProcessQueue, topic: str) -> None:
         if handler.on_loop:
             job = _Job(handler, process_queue, process_queue.take(1))
             self._on_loop += 1
@@ -359,7 +309,7 @@ class ConsumeService:
         self._process_result(job.results[0])
         self.feed()
 
-    async def _finish(self, handler: _Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
+    async def _finish(self, handler: Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
         """Await what a handler on a thread returned, as a task that counts as a handler."""
         task = asyncio.current_task()
         assert task is not None
@@ -397,14 +347,16 @@ class ConsumeService:
 
     async def run_once(self, function: MessageHandler, message: ReceivedMessage) -> tuple[CMResult, str | None]:
         """Run a handler on one message that belongs to no queue here, and say how it ended."""
-        handler = _Handler(function)
+        handler = Handler(function, self._failures)
         try:
             result = function(message) if handler.on_loop else await asyncio.to_thread(function, message)
-            if inspect.isawaitable(result):
+            while inspect.isawaitable(result):
                 result = await result
-        except RetryLater:
+        except RetryLater as error:
+            handler.failed(message, error)
             return CMResult.CR_LATER, None
         except (Exception, SystemExit) as error:  # an exit would end the loop
+            handler.failed(message, error)
             return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
         _, consumed, _ = handler.result_of(message, result)
         return (CMResult.CR_SUCCESS if consumed is ConsumeResult.SUCCESS else CMResult.CR_LATER), None
@@ -545,3 +497,4 @@ class ConsumeService:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._failures.tell_rest()

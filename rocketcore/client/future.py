@@ -25,11 +25,12 @@ from rocketcore.client.send_command import SendTarget
 from rocketcore.errors import ClientClosed, ConfigError, ForkedClient, RequestTimeout, RocketError, SendsFailed
 from rocketcore.message import MessageQueue, SendResult
 from rocketcore.service import Clock, acquire_or_signal
-from rocketcore.warning import warn
+from rocketcore.warning import Recurring, warn
 
 __all__ = ["Batch", "Failures", "Item", "Place", "SendFuture"]
 
 logger = logging.getLogger(__name__)
+_callbacks = Recurring(logger)
 
 WARN_SECONDS: Final = 60.0
 """At most one line of the log in so many seconds says that sends fail and no one asks."""
@@ -293,13 +294,13 @@ class SendFuture:
         def call() -> None:
             try:
                 callback(self)
-            except Exception:
-                logger.exception("callback failed msg_id=%s", self.msg_id)
-            except BaseException:
+            except Exception as error:
+                _tell(callback, self, error)
+            except BaseException as error:
                 # sys.exit() would end the loop that sends for all; on another thread it means that one
                 if asyncio._get_running_loop() is not self._batch.loop:
                     raise
-                logger.exception("callback failed msg_id=%s", self.msg_id)
+                _tell(callback, self, error)
 
         return call
 
@@ -362,3 +363,8 @@ def _drop_tracebacks(error: BaseException) -> None:
 def _resolve(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+def _tell(callback: Callable[[SendFuture], object], future: SendFuture, error: BaseException) -> None:
+    kind = getattr(callback, "__qualname__", type(callback)), type(error)
+    _callbacks.warn(kind, "callback failed msg_id=%s error=%r", future.msg_id, error, error=error, level=logging.ERROR)

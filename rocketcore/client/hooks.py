@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar, cast
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, Message, MessageQueue, ReceivedMessage, SendResult
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.warning import Recurring
 
 __all__ = [
     "BatchedContext",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+_failures = Recurring(logger)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,5 +189,6 @@ def call_hooks(points: Iterable[Callable[[T], None]], context: T) -> None:
             point(context)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # sys.exit() too: it would end the loop, or a send that is done already
-            logger.exception("hook failed hook=%r", point)
+        except BaseException as error:  # sys.exit() too: it would end the loop, or a send that is done already
+            kind = getattr(point, "__qualname__", None), type(error)
+            _failures.warn(kind, "hook failed hook=%r error=%r", point, error, error=error, level=logging.ERROR)

@@ -19,6 +19,7 @@ import uvloop
 
 from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.service import acquire_or_signal
+from rocketcore.warning import warn
 
 __all__ = ["LoopThread"]
 
@@ -160,7 +161,7 @@ class LoopThread:
                 self._stopped = True
                 self.loop.run_until_complete(self._end_tasks())
         except BaseException:
-            logger.exception("loop ended thread=%s", self._thread.name)
+            warn(logger, "loop ended thread=%s", self._thread.name, traceback=True)
             raise
         finally:
             self._left = True

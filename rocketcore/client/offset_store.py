@@ -22,10 +22,12 @@ from rocketcore.config_file import replace_file
 from rocketcore.errors import ConfigError, DecodeError, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
+from rocketcore.warning import Recurring, warn
 
 __all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore", "find_offset", "local_offset_path"]
 
 logger = logging.getLogger(__name__)
+_failures = Recurring(logger)
 
 OFFSET_TIMEOUT = 5.0
 
@@ -96,9 +98,8 @@ class RemoteOffsetStore(OffsetStore):
                     self._instance.remoting, address, self._group, queue, offset, OFFSET_TIMEOUT
                 )
             except RocketError as error:
-                logger.warning(
-                    "offset not stored group=%s queue=%s offset=%d error=%s", self._group, queue, offset, error
-                )
+                text = "offset not stored group=%s queue=%s offset=%d error=%s"
+                _failures.warn((self._group, type(error)), text, self._group, queue, offset, error)
                 if isinstance(error, TransportError):
                     return  # the broker does not answer: the other queues would only wait for the same
             else:
@@ -151,13 +152,13 @@ class LocalOffsetStore(OffsetStore):
             except FileNotFoundError:
                 continue
             except OSError as error:
-                logger.warning("offset file not read path=%s error=%s", path, error)
+                warn(logger, "offset file not read path=%s error=%s", path, error)
                 continue
             try:
                 table = fastjson.loads(data)["offsetTable"]
                 offsets = {fastjson.message_queue(key): int(value) for key, value in table.items()}
             except (DecodeError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-                logger.warning("offset file not read path=%s error=%s", path, error)
+                warn(logger, "offset file not read path=%s error=%s", path, error)
                 continue
             return {queue: offset for queue, offset in offsets.items() if queue is not None}
         return {}
@@ -173,7 +174,7 @@ class LocalOffsetStore(OffsetStore):
         try:
             await self._write(text)
         except OSError as error:
-            logger.warning("offset file not written path=%s error=%s", self._path, error)
+            _failures.warn(type(error), "offset file not written path=%s error=%s", self._path, error)
         else:
             self._written.update(changed)
 

@@ -242,14 +242,16 @@ class PopMode:
         try:
             receipt(message, result, delay)
         except (InvisibleTimeOver, ClientClosed) as error:
-            logger.warning("result too late group=%s error=%s", self._consumer.group, error)
+            text = "result too late, the message comes again group=%s error=%s"
+            self._consumer.failures.warn(("late", type(error)), text, self._consumer.group, error)
 
     async def _give_up(self, message: ReceivedMessage, receipt: Receipt) -> None:
         """Put a message into the DLQ that failed too often; where that fails, it comes again and fails again."""
         try:
             await self._bury(message)
         except RocketError as error:
-            logger.warning("message not put into the DLQ msg_id=%s error=%s", message.msg_id, error)
+            text = "message not put among the dead letters msg_id=%s error=%s"
+            self._consumer.failures.warn(("bury", type(error)), text, message.msg_id, error)
             self._tell(message, receipt, ConsumeResult.RETRY, None)
         else:
             self._tell(message, receipt, ConsumeResult.SUCCESS, None)

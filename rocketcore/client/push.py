@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from rocketcore.client import api
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
-from rocketcore.client.consume_service import ConsumeService, HandlerResult, MessageHandler, check_handler
+from rocketcore.client.consume_service import ConsumeService
 from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.handler import HandlerResult, MessageHandler, check_handler
 from rocketcore.client.hooks import consume_hooks
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
@@ -34,6 +35,7 @@ from rocketcore.message import (
 )
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
 from rocketcore.service import PeriodicTask
+from rocketcore.warning import warn
 
 if TYPE_CHECKING:
     from rocketcore.client.pop_mode import PopMode
@@ -143,7 +145,7 @@ class PushConsumer(GroupConsumer):
         try:
             await self._join()
         except RocketError as error:
-            logger.warning("subscription refused group=%s error=%s", self.group, error)
+            warn(logger, "subscription refused group=%s error=%s", self.group, error)
             self.refused("subscription", error)
 
     async def join_topic(self, topic: str) -> None:
@@ -178,6 +180,7 @@ class PushConsumer(GroupConsumer):
                 consumable=self._consumable,
                 check=self.raise_refusal,
                 handed=None if self._watched is None else self._watched.handed,
+                clock=self.clock,
             )
             for topic, handler in self._handlers.items():
                 self._service.set_handler(topic, handler)
@@ -245,7 +248,7 @@ class PushConsumer(GroupConsumer):
     async def _finish(self) -> None:
         try:
             if not await self._service.drain(self.config.close_timeout):
-                logger.warning("handlers still run group=%s timeout=%g", self.group, self.config.close_timeout)
+                warn(logger, "handlers still run group=%s timeout=%g", self.group, self.config.close_timeout)
         finally:
             await self._stop_handling()
         if self._watched is not None:
@@ -337,7 +340,8 @@ class PushConsumer(GroupConsumer):
         if result is ConsumeResult.SUCCESS:
             process_queue.remove(message)
         elif self.config.broadcast:
-            logger.warning("broadcast message dropped msg_id=%s queue=%s", message.msg_id, message.queue)
+            text = "broadcast message dropped, its handling failed and it does not come again msg_id=%s queue=%s"
+            self.failures.warn(("broadcast", message.topic), text, message.msg_id, message.queue)
             process_queue.remove(message)
         elif self.config.ordered and not 0 <= self.config.max_reconsume_times <= message.reconsume_times:
             self._suspend(process_queue, message, delay)
@@ -383,13 +387,23 @@ class PushConsumer(GroupConsumer):
                 level = _FIRST_RETRY_LEVEL + message.reconsume_times
                 await send_to_retry_topic(self, message, level, self._max_reconsume_times)
             except RocketError as second:
-                logger.warning("message kept, it cannot be sent back msg_id=%s error=%s", message.msg_id, second)
+                text = "message kept, it cannot be sent back msg_id=%s error=%s"
+                self.failures.warn(("kept", type(second)), text, message.msg_id, second)
                 process_queue.returning.discard(message.offset)
                 asyncio.get_running_loop().call_later(RETRY_LOCALLY_AFTER, self._again, process_queue, message)
                 return
+        if message.reconsume_times >= self._max_reconsume_times:
+            self._buried(message)
         process_queue.returning.discard(message.offset)
         process_queue.remove(message)
         self._service.feed()
+
+    def _buried(self, message: ReceivedMessage) -> None:
+        """Tell that a message failed for the last time, and was put among the group's dead letters."""
+        text = "message put among the dead letters, it failed %d times group=%s topic=%s queue=%s offset=%d msg_id=%s"
+        times, queue = message.reconsume_times + 1, message.queue
+        kind = "dead", message.topic
+        self.failures.warn(kind, text, times, self.group, message.topic, queue, message.offset, message.msg_id)
 
     @property
     def _max_reconsume_times(self) -> int:
@@ -406,11 +420,15 @@ class PushConsumer(GroupConsumer):
             if late:
                 self._service.abandon(late)
             for message in late:
-                if self._pop is not None and self._pop.find(message) is not None:
-                    logger.warning("message without a result in time msg_id=%s queue=%s", message.msg_id, message.queue)
+                popped = self._pop is not None and self._pop.find(message) is not None
+                if not popped and (not process_queue.holds(message) or message.offset in process_queue.returning):
+                    continue
+                text = "message without a result after %g seconds, it comes again msg_id=%s queue=%s"
+                kind = "expired", message.topic
+                self.failures.warn(kind, text, self.config.consume_timeout, message.msg_id, message.queue)
+                if self._pop is not None and popped:
                     self._pop.settle(process_queue, message, ConsumeResult.RETRY, None)
-                elif process_queue.holds(message) and message.offset not in process_queue.returning:
-                    logger.warning("message without a result in time msg_id=%s queue=%s", message.msg_id, message.queue)
+                else:
                     self._return(process_queue, message, EXPIRED_DELAY_LEVEL)
 
     # POP mode
@@ -447,6 +465,7 @@ class PushConsumer(GroupConsumer):
 
     async def _bury(self, message: ReceivedMessage) -> None:
         await send_message_back(self, message, TO_THE_DLQ, self._max_reconsume_times)
+        self._buried(message)
 
     # Locks of an ordered consumer
 
@@ -540,7 +559,7 @@ class PushConsumer(GroupConsumer):
                 while any(process_queue.handed_count for process_queue in process_queues):
                     await self._service.progress()
         except TimeoutError:
-            logger.warning("queues given up while handlers still run group=%s", self.group)
+            self.failures.warn("given up", "queues given up while handlers still run group=%s", self.group)
 
     async def _release(self, queues: list[MessageQueue]) -> None:
         if self.config.ordered:

@@ -98,8 +98,17 @@ class QueueReader:
                 self._broker_id = MASTER_ID
                 if error.refresh_route:
                     await consumer.instance.try_refresh(process_queue.queue.topic)
-            except Exception:
-                logger.exception("pull failed group=%s queue=%s", consumer.group, process_queue.queue)
+            except Exception as error:
+                text = "pull failed group=%s queue=%s error=%r"
+                consumer.failures.warn(
+                    ("pull", type(error)),
+                    text,
+                    consumer.group,
+                    process_queue.queue,
+                    error,
+                    error=error,
+                    level=logging.ERROR,
+                )
                 delay = PULL_DELAY_ON_ERROR
             if delay:
                 await asyncio.sleep(delay)
@@ -185,9 +194,9 @@ class QueueReader:
     def _unreadable(self, message: ReceivedMessage, error: DecodeError) -> None:
         """Hand a message out as it is stored: one that is never read would keep all behind it from being read."""
         group = self._consumer.group
-        logger.warning(
-            "body not decoded group=%s queue=%s offset=%d error=%s", group, message.queue, message.offset, error
-        )
+        text = "body not decoded group=%s queue=%s offset=%d error=%s"
+        kind = "body", message.topic
+        self._consumer.failures.warn(kind, text, group, message.queue, message.offset, error)
 
     async def _offset_moved(self, result: PullResult) -> None:
         """Go on where the broker says: the offset asked for is not in the queue any more, or not yet.

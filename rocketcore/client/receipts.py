@@ -31,6 +31,7 @@ from rocketcore.errors import (
 from rocketcore.message import ConsumeResult, ReceivedMessage
 from rocketcore.protocol.pop_info import Handle
 from rocketcore.service import Backoff, Clock, Seldom
+from rocketcore.warning import warn
 
 __all__ = ["Receipt", "Receipts"]
 
@@ -300,9 +301,8 @@ class Receipts:
         self._failed += len(words)
         self._first = self._first or error
         if self._warn.due() is not None:
-            logger.warning(
-                "not acknowledged, delivered again group=%s count=%d error=%s", self._group, len(words), error
-            )
+            text = "not acknowledged, delivered again group=%s count=%d error=%s"
+            warn(logger, text, self._group, len(words), error)
 
     # The end
 
@@ -324,7 +324,7 @@ class Receipts:
             async with asyncio.timeout(timeout):
                 await self.flush()
         except (AcksFailed, TimeoutError) as error:
-            logger.warning("closed with acknowledgements left group=%s error=%s", self._group, error or "time is over")
+            warn(logger, "closed with acknowledgements left group=%s error=%s", self._group, error or "time is over")
         finally:
             senders = list(self._senders.values())
             for sender in senders:

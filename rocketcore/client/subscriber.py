@@ -7,6 +7,7 @@ queues and leaving are a ``GroupConsumer``'s part.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from datetime import datetime
 from types import TracebackType
@@ -42,11 +43,14 @@ from rocketcore.protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from rocketcore.service import Clock
+from rocketcore.warning import Recurring
 
 if TYPE_CHECKING:
     from rocketcore.client.replies import Replies
 
 __all__ = ["Subscriber"]
+
+logger = logging.getLogger(__name__)
 
 JOIN_GRACE: Final = 5.0
 """Seconds that a broker may take to know a member of a group."""
@@ -81,6 +85,8 @@ class Subscriber:
         self._news = asyncio.Event()
         """Set when who waits for this consumer may have something to see."""
         self._problems = Problems(config.group)
+        self.failures = Recurring(logger, clock)
+        """Told of what fails with message after message."""
         self.gaps = Gaps(config.group)
         self._refusals: dict[object, RocketError] = {}
         """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""

@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from rocketcore.client.blocking import blocking, on_loop
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers
-from rocketcore.client.consume_service import MessageHandler
 from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.handler import MessageHandler
 from rocketcore.client.loop_thread import LoopThread
 from rocketcore.client.problems import Gaps
 from rocketcore.client.process import close_forgotten, watch

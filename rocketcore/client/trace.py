@@ -47,6 +47,7 @@ from rocketcore.protocol.trace import (
     encode_trace,
 )
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicThread, Seldom
+from rocketcore.warning import warn
 
 __all__ = ["Tracer"]
 
@@ -233,7 +234,7 @@ class Tracer:
             return
         if len(self._queue) >= MOST_QUEUED:
             if (unsaid := self._warn.due()) is not None:
-                logger.warning("messages not traced, the trace topic is slow topic=%s more=%d", self._topic, unsaid)
+                warn(logger, "messages not traced, the trace topic is slow topic=%s more=%d", self._topic, unsaid)
             return
         self._queue.append((trace, keys))
         if self._thread is None:
@@ -266,7 +267,7 @@ class Tracer:
             self._producer.send(Message(self._topic, "".join(texts), keys=list(found)))
         except RocketError as error:
             if (unsaid := self._warn.due()) is not None:
-                logger.warning("traces not sent topic=%s more=%d error=%s", self._topic, unsaid, error)
+                warn(logger, "traces not sent topic=%s more=%d error=%s", self._topic, unsaid, error)
             return False
         return True
 

@@ -21,10 +21,12 @@ from rocketcore.message import Message, MessageQueue, SendResult, SendStatus, Tr
 from rocketcore.naming import with_namespace
 from rocketcore.protocol.headers.message import EndTransactionRequestHeader
 from rocketcore.transport.blocking.client import run_sync
+from rocketcore.warning import Recurring
 
 __all__ = ["AsyncTransaction", "Transaction"]
 
 logger = logging.getLogger(__name__)
+_failures = Recurring(logger)
 
 
 class AsyncTransaction:
@@ -94,7 +96,7 @@ class AsyncTransaction:
         elif isinstance(error, Exception):
             await self._end_quietly(TransactionState.ROLLBACK, refusals=True)
         else:
-            logger.warning("transaction left to the checker message=%s reason=%r", self._msg_id, error)
+            _failures.warn(type(error), "transaction left to the checker message=%s reason=%r", self._msg_id, error)
 
     async def __aenter__(self) -> Self:
         await self.begin()
@@ -115,9 +117,8 @@ class AsyncTransaction:
         except RocketError as error:
             if isinstance(error, (BrokerError, ConfigError)) and not refusals:
                 raise
-            logger.warning(
-                "outcome not told, the broker will ask message=%s state=%s error=%s", self._msg_id, state.name, error
-            )
+            text = "outcome not told, the broker will ask message=%s state=%s error=%s"
+            _failures.warn((state, type(error)), text, self._msg_id, state.name, error)
 
     async def _end(self, state: TransactionState) -> None:
         result = self.result

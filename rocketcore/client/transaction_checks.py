@@ -32,6 +32,7 @@ from rocketcore.protocol.message import decode_message
 from rocketcore.transport.blocking.client import run_sync
 from rocketcore.transport.remoting import Remoting
 from rocketcore.transport.routes import Route
+from rocketcore.warning import Recurring
 
 if TYPE_CHECKING:
     from rocketcore.client.trace import Tracer
@@ -67,6 +68,7 @@ class _Checks(ABC):
         self._checker = checker
         self._remoting = remoting
         self._address_of = address_of
+        self._failures = Recurring(logger)
         self.tracer: Tracer | None = None
         """Told of each answer."""
 
@@ -79,11 +81,13 @@ class _Checks(ABC):
         group = message.properties.get(PRODUCER_GROUP)
         address = self._address_of(channel)
         if group != self._config.group or address is None:
-            logger.warning("transaction check of another group=%s remote=%s", printable(str(group)), address)
+            text = "transaction check of another group=%s remote=%s"
+            self._failures.warn("group", text, printable(str(group)), address)
             return
         leave_namespace([message], self._config.namespace)
         if not self._put(_Question(address, header, message)):
-            logger.warning("transaction check left to later, %d wait message=%s", HELD, printable(message.msg_id))
+            text = "transaction check left to later, %d wait message=%s"
+            self._failures.warn("late", text, HELD, printable(message.msg_id))
 
     @abstractmethod
     def _put(self, question: _Question) -> bool:
@@ -92,11 +96,16 @@ class _Checks(ABC):
     def _judged(self, message: ReceivedMessage, state: object) -> TransactionState:
         if isinstance(state, TransactionState):
             return state
-        logger.error("checker returned no TransactionState message=%s returned=%r", printable(message.msg_id), state)
+        text = "checker returned no TransactionState, the broker will ask again message=%s returned=%r"
+        kind = "returned", type(state)
+        self._failures.warn(kind, text, printable(message.msg_id), state, level=logging.ERROR)
         return TransactionState.UNKNOWN
 
-    def _failed(self, message: ReceivedMessage) -> TransactionState:
-        logger.exception("checker failed, the broker will ask again message=%s", printable(message.msg_id))
+    def _failed(self, message: ReceivedMessage, error: BaseException) -> TransactionState:
+        text = "checker failed, the broker will ask again message=%s error=%r"
+        self._failures.warn(
+            ("failed", type(error)), text, printable(message.msg_id), error, error=error, level=logging.ERROR
+        )
         return TransactionState.UNKNOWN
 
     async def _answer(self, question: _Question, state: TransactionState) -> None:
@@ -115,7 +124,8 @@ class _Checks(ABC):
         try:
             await api.end_transaction(self._remoting, address, header, self._config.timeout)
         except RocketError as error:
-            logger.warning("transaction check not answered message=%s error=%s", printable(message.msg_id), error)
+            text = "transaction check not answered message=%s error=%s"
+            self._failures.warn(("answer", type(error)), text, printable(message.msg_id), error)
             return
         if self.tracer is not None:
             self.tracer.transaction_ended(message, header.msg_id or message.msg_id, address, state, from_check=True)
@@ -159,7 +169,7 @@ class LoopChecks(_Checks):
         except BaseException as error:  # what would end the loop, or this task, is a failure of the checker
             if ends_this_task(error):
                 raise
-            return self._failed(message)
+            return self._failed(message, error)
 
 
 class ThreadChecks(_Checks):
@@ -205,8 +215,8 @@ class ThreadChecks(_Checks):
             if inspect.isawaitable(state):
                 state = asyncio.run(_outcome(state))
             return self._judged(message, state)
-        except BaseException:  # sys.exit() too: it would end this thread, and nobody would know
-            return self._failed(message)
+        except BaseException as error:  # sys.exit() too: it would end this thread, and nobody would know
+            return self._failed(message, error)
 
 
 async def _outcome(awaitable: Awaitable[object]) -> object:

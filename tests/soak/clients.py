@@ -14,7 +14,7 @@ from typing import TypeVar, Unpack
 import rocketcore
 from rocketcore import aio
 from rocketcore.client.config import ConsumerOptions
-from rocketcore.client.consume_service import MessageHandler
+from rocketcore.client.handler import MessageHandler
 from rocketcore.errors import RocketError
 from rocketcore.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 from tests.soak.ledger import Key, Ledger, make_body

@@ -138,6 +138,9 @@ def test_many_threads_print_one_first(unconfigured: logging.Logger, capsys: pyte
 
 def test_a_forked_child_can_warn_though_another_thread_held_the_lock(unconfigured: logging.Logger) -> None:
     held, done = threading.Event(), threading.Event()
+    failures = Recurring(unconfigured, ManualClock())
+    for _ in range(3):
+        failures.warn("a", "failed")
 
     def hold() -> None:
         with warning._lock:
@@ -149,8 +152,8 @@ def test_a_forked_child_can_warn_though_another_thread_held_the_lock(unconfigure
     held.wait()
     child = os.fork()
     if child == 0:
-        Recurring(unconfigured).warn("a", "failed")
-        os._exit(0)
+        failures.warn("b", "failed")
+        os._exit(1 if failures.forget_rest() else 0)  # the parent tells of its own
     done.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from rocketcore.client.consume_service import ConsumeService, HandlerResult
+from rocketcore.client.consume_service import ConsumeService
+from rocketcore.client.handler import HandlerResult
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.message import MessageQueue, ReceivedMessage
 

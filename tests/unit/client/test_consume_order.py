@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rocketcore.client.consume_service import HandlerResult
+from rocketcore.client.handler import HandlerResult
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.message import ConsumeResult, ReceivedMessage
 from tests.unit.client.consuming import Harness, run

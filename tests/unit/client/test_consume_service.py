@@ -181,32 +181,6 @@ def test_what_a_handler_returns_is_awaited_however_it_is_declared(declare: Calla
     run(body)
 
 
-@pytest.mark.parametrize("on_loop", [False, True])
-@pytest.mark.parametrize("result", [False, True, 0, "ok", object(), "CONSUME_SUCCESS"])
-def test_any_other_result_is_a_failure_told_once(
-    result: object, on_loop: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def body() -> None:
-        harness = Harness()
-
-        def handle(message: ReceivedMessage) -> Any:
-            return result
-
-        async def handle_on_loop(message: ReceivedMessage) -> Any:
-            return result
-
-        harness.service.set_handler("T", handle_on_loop if on_loop else handle)
-        harness.fill(10)
-        await harness.wait(10)
-        assert {result[1] for result in harness.results} == {ConsumeResult.RETRY}
-        await harness.service.stop()
-
-    run(body)
-    [told] = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert f"returned {type(result).__name__}" in told.message
-    assert "topic=T" in told.message
-
-
 def test_a_delay_that_is_none_is_refused_where_it_is_given() -> None:
     async def body() -> None:
         harness = Harness(capacity=1)
