@@ -45,7 +45,7 @@ def draw(events: DataFrame, picture: str) -> int:
 
 def main(spark: SparkSession, picture: str, topic: str, name_server: str) -> None:
     with rmq.Admin(name_server) as admin:
-        admin.create_topic(topic, queues=4)
+        admin.create_topic(topic, queues=4, exist_ok=True)
     messages = spark.readStream.format("rocketmq").option("nameServer", name_server).option("topic", topic).load()
     events = messages.select(f.from_json(f.col("body").cast("string"), FIELDS).alias("event")).select("event.*")
     query = events.writeStream.format("memory").queryName("seen").start()

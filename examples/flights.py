@@ -22,7 +22,7 @@ def main(spark: SparkSession, topic: str, name_server: str) -> None:
         hour.cast("string").alias("shardingKey"),  # the flights of an hour stay in one queue, in their order
     )
     with rmq.Admin(name_server) as admin:
-        admin.create_topic(topic, queues=4)
+        admin.create_topic(topic, queues=4, exist_ok=True)
     target = {"nameServer": name_server, "topic": topic}
     started = time.perf_counter()
     flights.write.format("rocketmq").mode("append").options(**target, queueSelector="hash").save()

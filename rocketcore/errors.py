@@ -326,6 +326,36 @@ class PartlyDone(ClientError):
         return f"{self.request}: done at {', '.join(self.done)}, not at {', '.join(self.failed)} ({errors})"
 
 
+class TopicExists(ClientError):
+    """The topic that was to be created is there, on ``brokers``; nothing was changed."""
+
+    def __init__(self, topic: str, brokers: Iterable[str]) -> None:
+        self.topic = topic
+        self.brokers = tuple(brokers)
+        super().__init__(topic, self.brokers)
+
+    def _text(self) -> str:
+        return (
+            f"topic {self.topic!r} is on {', '.join(self.brokers)}: nothing was changed"
+            " (update_topic changes it, create_topic(…, exist_ok=True) leaves it as it is)"
+        )
+
+
+class GroupExists(ClientError):
+    """The consumer group that was to be created is there, on ``brokers``; nothing was changed."""
+
+    def __init__(self, group: str, brokers: Iterable[str]) -> None:
+        self.group = group
+        self.brokers = tuple(brokers)
+        super().__init__(group, self.brokers)
+
+    def _text(self) -> str:
+        return (
+            f"group {self.group!r} is on {', '.join(self.brokers)}: nothing was changed"
+            " (update_group changes it, create_group(…, exist_ok=True) leaves it as it is)"
+        )
+
+
 class SendsFailed(ClientError):
     """Messages that ``send_nowait`` took were not sent, and no one has asked their futures.
 

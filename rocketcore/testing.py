@@ -75,9 +75,17 @@ class TestClients:
         return f"{prefix}-{os.getpid()}-{next(_numbers)}"
 
     def topic(self, queues: int = 4, *, name: str | None = None) -> str:
-        """Create a topic and return its name."""
+        """Create a topic and return its name.
+
+        name    default: one that no other test uses; a topic of this name that is there stays as it is
+        raises  TopicExists where that has another number of queues
+        """
+        from rocketcore.errors import TopicExists
+
         topic = name or self.name()
-        self._admin.create_topic(topic, queues)
+        made = self._admin.create_topic(topic, queues, exist_ok=True)
+        if made.read_queues != queues:
+            raise TopicExists(topic, made.brokers)
         return topic
 
     def producer(self, **options: Any) -> Producer:

@@ -13,7 +13,8 @@ from typing import Any, Final, Self, TypeVar
 
 from rocketcore.admin.base import signer_of
 from rocketcore.admin.cluster import BrokerStatus
-from rocketcore.admin.logic import AsyncAdmin, CreatedTopic
+from rocketcore.admin.group_settings import CreatedGroup, GroupChange
+from rocketcore.admin.logic import AsyncAdmin, CreatedTopic, TopicChange
 from rocketcore.client.addresses import NameServers
 from rocketcore.client.blocking import blocking
 from rocketcore.errors import RocketError
@@ -21,7 +22,7 @@ from rocketcore.transport.blocking.client import BlockingChannelAdapter, Blockin
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.tls.settings import TlsOption
 
-__all__ = ["Admin", "AsyncAdmin", "BrokerStatus", "CreatedTopic"]
+__all__ = ["Admin", "AsyncAdmin", "BrokerStatus", "CreatedGroup", "CreatedTopic", "GroupChange", "TopicChange"]
 
 T = TypeVar("T")
 

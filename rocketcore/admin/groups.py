@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from rocketcore.admin.base import Question, masters_in, merged
 from rocketcore.admin.messages import MessageAdmin
-from rocketcore.admin.requests import Request, done, signed_attributes
+from rocketcore.admin.requests import Request, done
 from rocketcore.codes import MASTER_ID, RequestCode, release_of
 from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_group
 from rocketcore.protocol.headers.admin import (
-    DeleteSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupResponseHeader,
     GetConsumerConnectionListRequestHeader,
@@ -44,7 +43,6 @@ __all__ = [
     "GroupMember",
     "QueueProgress",
     "members_of",
-    "put_group",
 ]
 
 _GROUPS_PER_PAGE: Final = 2000
@@ -133,7 +131,13 @@ class GroupAdmin(MessageAdmin):
         raises  GroupNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
         """
         deadline = self._deadline()
-        tables = await self._group_tables(masters_in((await self._views(deadline)).values(), cluster, broker), deadline)
+        masters = masters_in((await self._views(deadline)).values(), cluster, broker)
+        return await self._group_configs(group, masters, deadline)
+
+    async def _group_configs(
+        self, group: str, masters: Mapping[str, str], deadline: Deadline
+    ) -> dict[str, SubscriptionGroupConfig]:
+        tables = await self._group_tables(masters, deadline)
         found = {name: table[group] for name, table in tables.items() if group in table}
         if not found:
             raise _no_group(group, tables)
@@ -160,52 +164,6 @@ class GroupAdmin(MessageAdmin):
             result.update(wrapper.subscription_group_table)
             if total is None or len(result) >= total or len(result) == before:
                 return result
-
-    async def create_group(
-        self, group: str, *, retry_max_times: int = 16, retry_queues: int = 1, broadcast: bool = True
-    ) -> list[str]:
-        """Create a consumer group on every master, or change it; return the names of the brokers.
-
-        raises  PartlyDone where some brokers fail
-        """
-        from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-
-        check_group(group)
-        config = SubscriptionGroupConfig(
-            group_name=group,
-            retry_max_times=retry_max_times,
-            retry_queue_nums=retry_queues,
-            consume_broadcast_enable=broadcast,
-        )
-        return await self._change_masters(put_group(config))
-
-    async def update_group(self, changes: Mapping[str, SubscriptionGroupConfig]) -> None:
-        """Give groups these settings at these masters, by broker.
-
-        raises  RouteNotFound for a broker without a master, BrokerError where all refuse, PartlyDone where some do
-        """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        missing = sorted(set(changes) - set(masters))
-        if missing:
-            raise RouteNotFound(f"no master of {', '.join(missing)} is registered")
-        # A broker tells attributes by name, and takes changes by signed name.
-        config_of = {
-            masters[name]: replace(config, attributes=signed_attributes({}, config.attributes or {}))
-            for name, config in changes.items()
-        }
-        await self._everywhere(
-            lambda r, a, t: put_group(config_of[a])(r, a, t), "change of the group", config_of, deadline
-        )
-
-    async def delete_group(self, group: str, *, offsets: bool = True) -> list[str]:
-        """Delete a consumer group on every master, its offsets as well unless told otherwise.
-
-        raises  PartlyDone where some brokers fail
-        """
-        header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets, remove_offset=offsets)
-        request = Request(RequestCode.DELETE_SUBSCRIPTIONGROUP, f"deletion of group {group!r}", done, header)
-        return await self._change_masters(request)
 
     async def request_modes(self, group: str, topic: str) -> dict[str, str]:
         """Return by broker how a group reads a topic: ``pull`` or ``pop``; only 5.x brokers know."""
@@ -343,12 +301,6 @@ class GroupAdmin(MessageAdmin):
 
 def _no_group(group: str, brokers: Iterable[str]) -> GroupNotExist:
     return GroupNotExist(GroupNotExist.response_code, f"group {group!r} is not on {', '.join(brokers)}")
-
-
-def put_group(config: SubscriptionGroupConfig) -> Request[None]:
-    """Create a group at a broker, or change it; its attributes are signed."""
-    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    return Request(code, f"creation of group {config.group_name!r}", done, body=config.encode())
 
 
 def _read_request_modes(answer: RemotingCommand) -> dict[tuple[str, str], str]:

@@ -6,15 +6,17 @@ wait. Bodies that one operation reads are imported there: to make their classes 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rocketcore.admin.accounts import AccountAdmin
 from rocketcore.admin.base import first_address, masters_in, merged
+from rocketcore.admin.group_settings import GroupSettingsAdmin
 from rocketcore.admin.history import HistoryAdmin
 from rocketcore.admin.requests import (
     Request,
@@ -23,6 +25,7 @@ from rocketcore.admin.requests import (
     delete_topic_in_namesrv,
     done,
     signed_attributes,
+    topic_config,
     topic_stats,
 )
 from rocketcore.admin.statistics import StatisticsAdmin
@@ -33,9 +36,11 @@ from rocketcore.client.route_table import readable_queues
 from rocketcore.codes import ORDER_TOPIC_NAMESPACE, Permission, RequestCode
 from rocketcore.errors import (
     ConfigError,
+    PartlyDone,
+    RequestNotSupported,
     RequestTimeout,
     RocketError,
-    RouteNotFound,
+    TopicExists,
     TopicNotExist,
     TransportError,
 )
@@ -49,7 +54,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.stats import TopicOffset
     from rocketcore.protocol.bodies.topic import TopicConfig
 
-__all__ = ["AsyncAdmin", "CreatedTopic"]
+__all__ = ["AsyncAdmin", "CreatedTopic", "TopicChange"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,15 +63,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """What a creation did: the topic, its queues on each broker, and the names of the brokers."""
+    """A topic that was created: its queues on each broker, and the names of the brokers.
+
+    created  False: it was there (``exist_ok``), nothing was changed, and the rest says what it is
+    """
 
     topic: str
     read_queues: int
     write_queues: int
     brokers: tuple[str, ...]
+    perm: int = Permission.READ | Permission.WRITE
+    created: bool = True
 
 
-class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, AccountAdmin):
+class TopicChange(NamedTuple):
+    """What a change of a topic did: its settings by broker, as they were and as they are."""
+
+    before: dict[str, TopicConfig]
+    after: dict[str, TopicConfig]
+
+
+class AsyncAdmin(GroupSettingsAdmin, SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, AccountAdmin):
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``
@@ -106,24 +123,27 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
         cluster: str | None = None,
         broker: str | None = None,
         attributes: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
     ) -> CreatedTopic:
-        """Create a topic on every master, or change it; return when the name server shows it.
+        """Create a topic on every master; return when the name server shows it. A topic that is there stays as it is.
+
+        Our brokers refuse the second of two who create a topic at the same time. Apache's have no such request: there
+        the later one may still change what the other has created a moment before.
 
         queues      per broker; ``read_queues`` and ``write_queues`` where they differ
         order       also keep the order configuration, so that the queues stay in place when a broker is away
         cluster     only the brokers of this cluster; ``broker`` only the one of this name
         attributes  5.x topic attributes, for example ``{"message.type": "FIFO"}``
-        raises      RouteNotFound without such a broker, BrokerError where all brokers refuse, PartlyDone where some do
+        exist_ok    where the topic is there, return what it is, with ``created=False``
+        raises      TopicExists where one of these brokers has it: ``update_topic`` changes it; RouteNotFound without
+                    such a broker, BrokerError where all brokers refuse, PartlyDone where some do
         """
         from rocketcore.protocol.bodies.topic import TopicConfig
 
         check_topic(topic)
-        read, write = read_queues or queues, write_queues or queues
-        if read < 1 or write < 1:
-            raise ConfigError(f"a topic has at least 1 queue, got {min(read, write)}")
-        deadline = self._deadline()
-        views = await self._views(deadline)
-        masters = masters_in(views.values(), cluster, broker)
+        read, write = _queue_counts(queues, read_queues, write_queues)
+        assert read is not None, "queues has a default"
+        assert write is not None, "queues has a default"
         config = TopicConfig(
             topic_name=topic,
             read_queue_nums=read,
@@ -132,12 +152,37 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
             order=order,
             attributes=signed_attributes({}, attributes or {}),
         )
-        await self._everywhere(create_topic(config), addresses=masters.values(), deadline=deadline)
+        deadline = self._deadline()
+        views = await self._views(deadline)
+        masters = masters_in(views.values(), cluster, broker)
+        if found := await self._configs_at(topic, masters, deadline):
+            return _existing(topic, found, exist_ok=exist_ok)
+        # One broker decides who of two is the first: it is asked alone.
+        first, *others = masters.values()
+        if not await self._put(create_topic(config, only=True), first, deadline.remaining()):
+            return _existing(topic, await self._configs_at(topic, masters, deadline), exist_ok=exist_ok)
         if order:
             whole = cluster is None and broker is None
             await self._put_order(topic, dict.fromkeys(masters, write), views, deadline, whole=whole)
+            # A broker takes the order from name servers, too: it may have taken it away again before they had it.
+            await self._put(create_topic(replace(config, attributes={})), first, deadline.remaining())
+        await self._create_at_others(config, first, others, deadline)
         await self._await_route(topic, dict.fromkeys(masters, read), views, deadline)
-        return CreatedTopic(topic, read, write, tuple(masters))
+        return CreatedTopic(topic, read, write, tuple(masters), int(perm))
+
+    async def _create_at_others(
+        self, config: TopicConfig, first: str, others: Iterable[str], deadline: Deadline
+    ) -> None:
+        """Create a topic where the first broker has it already; raises PartlyDone."""
+        request = create_topic(config, only=True)
+        answers = await self._each(others, request, deadline)
+        failed = {
+            address: answer if isinstance(answer, RocketError) else TopicExists(config.topic_name, (address,))
+            for address, answer in answers.items()
+            if answer is not True
+        }
+        if failed:
+            raise PartlyDone(request.what, [first, *(address for address in answers if address not in failed)], failed)
 
     async def topic_configs(
         self, topic: str, *, cluster: str | None = None, broker: str | None = None
@@ -148,47 +193,92 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
         """
         deadline = self._deadline()
         masters = masters_in((await self._views(deadline)).values(), cluster, broker)
+        return await self._configs_of(topic, masters, deadline)
+
+    async def _configs_of(self, topic: str, masters: Mapping[str, str], deadline: Deadline) -> dict[str, TopicConfig]:
+        """As ``_configs_at``; raises TopicNotExist where no master has the topic."""
+        found = await self._configs_at(topic, masters, deadline)
+        if not found:
+            raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not on {', '.join(masters)}")
+        return found
+
+    async def _configs_at(self, topic: str, masters: Mapping[str, str], deadline: Deadline) -> dict[str, TopicConfig]:
+        """Return the settings of a topic by broker, of the masters that have it; raises the error of one."""
         names = list(masters)
-        answers = await self._at_once([partial(self._topics_of, masters[name], deadline) for name in names])
+        answers = await self._at_once([partial(self._config_at, topic, masters[name], deadline) for name in names])
         found = {}
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, RocketError):
                 raise answer
-            if topic in answer:
-                found[name] = answer[topic]
-        if not found:
-            raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not on {', '.join(names)}")
+            if answer is not None:
+                found[name] = answer
         return found
 
-    async def update_topic(self, changes: Mapping[str, TopicConfig]) -> None:
-        """Give a topic these settings at these masters, by broker; return when the name servers show them.
+    async def _config_at(self, topic: str, address: str, deadline: Deadline) -> TopicConfig | None:
+        try:
+            return await self._put(topic_config(topic), address, deadline.remaining())
+        except TopicNotExist:
+            return None
+        except RequestNotSupported:  # 4.9
+            return (await self._topics_of(address, deadline)).get(topic)
 
-        ``attributes`` hold those to change, the others stay. The order configuration of an ordered topic follows the
-        write queues, and goes with the order.
+    async def update_topic(
+        self,
+        topic: str,
+        queues: int | None = None,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        cluster: str | None = None,
+        broker: str | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> TopicChange:
+        """Change what is named of a topic, on every master that has it; return when the name servers show it.
 
-        raises  RouteNotFound for a broker without a master, BrokerError where all refuse, PartlyDone where some do
+        Fewer read queues than hold messages: nobody can read those of the queues beyond. The order configuration of an
+        ordered topic follows the write queues, and goes with the order.
+
+        queues               read and write queues per broker; ``read_queues`` and ``write_queues`` change one of them
+        cluster, broker      only the brokers of this cluster, only the one of this name
+        attributes           those to set; the others stay
+        raises               ConfigError where nothing to change is named, TopicNotExist, RouteNotFound without such a
+                             broker, BrokerError where all refuse, PartlyDone where some do
         """
-        (topic,) = {config.topic_name for config in changes.values()}
+        read, write = _queue_counts(queues, read_queues, write_queues)
+        wanted = {"read_queue_nums": read, "write_queue_nums": write, "perm": perm, "order": order}
+        named: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+        if not named and not attributes:
+            raise ConfigError(f"update_topic({topic!r}) names nothing to change")
         deadline = self._deadline()
         views = await self._views(deadline)
-        masters = masters_in(views.values())
-        missing = sorted(set(changes) - set(masters))
-        if missing:
-            raise RouteNotFound(f"no master of {', '.join(missing)} is registered")
-        config_of = {
-            masters[name]: replace(config, attributes=signed_attributes({}, config.attributes))
-            for name, config in changes.items()
+        every = masters_in(views.values())
+        masters = masters_in(views.values(), cluster, broker)
+        before = await self._configs_of(topic, masters, deadline)
+        after = {
+            name: replace(config, **named, attributes=config.attributes | dict(attributes or {}))
+            for name, config in before.items()
         }
-        await self._everywhere(
-            lambda r, a, t: create_topic(config_of[a])(r, a, t),
-            f"change of topic {topic!r}",
-            config_of,
-            deadline,
-        )
-        queues = {name: config.write_queue_nums if config.order else None for name, config in changes.items()}
-        await self._put_order(topic, queues, views, deadline, whole=changes.keys() == masters.keys())
-        shown = {name: config.read_queue_nums for name, config in changes.items()}
+        sent = {
+            masters[name]: replace(config, attributes=signed_attributes({}, attributes or {}))
+            for name, config in after.items()
+        }
+        whole = after.keys() == every.keys()
+        # First: brokers take the order from name servers, too, and would undo theirs.
+        await self._put_order(topic, _order_counts(after), views, deadline, whole=whole)
+        try:
+            await self._everywhere(
+                lambda r, a, t: create_topic(sent[a])(r, a, t), f"change of topic {topic!r}", sent, deadline
+            )
+        except RocketError as error:
+            if not isinstance(error, PartlyDone):
+                with contextlib.suppress(RocketError):
+                    await self._put_order(topic, _order_counts(before), views, self._deadline(), whole=whole)
+            raise
+        shown = {name: config.read_queue_nums for name, config in after.items()}
         await self._await_route(topic, shown, views, deadline)
+        return TopicChange(before, after)
 
     async def _await_route(
         self, topic: str, queues: Mapping[str, int], name_servers: Iterable[str], deadline: Deadline
@@ -212,7 +302,9 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
                     break
                 if deadline.expired:
                     missing = ", ".join(sorted(brokers - shown))
-                    raise RequestTimeout(f"topic {topic!r} was created; {address} does not show it on {missing} yet")
+                    raise RequestTimeout(
+                        f"topic {topic!r} was created or changed; {address} does not show it on {missing} yet"
+                    )
                 await self._pause(0.02)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
@@ -283,3 +375,26 @@ class AsyncAdmin(SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, Acco
     async def update_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store a group's offset of a queue; members that run overwrite it at their next commit."""
         await self._at_broker_of(queue, lambda r, a, t: api.update_consumer_offset(r, a, group, queue, offset, t))
+
+
+def _queue_counts(queues: int | None, read: int | None, write: int | None) -> tuple[int | None, int | None]:
+    """Return how many read and write queues are meant; raises ConfigError for a number that no topic has."""
+    for name, count in (("queues", queues), ("read_queues", read), ("write_queues", write)):
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
+            raise TypeError(f"{name} is a whole number, got {type(count).__name__}")
+        if count is not None and count < 1:
+            raise ConfigError(f"a topic has at least 1 queue, got {name}={count}")
+    return queues if read is None else read, queues if write is None else write
+
+
+def _order_counts(configs: Mapping[str, TopicConfig]) -> dict[str, int | None]:
+    """Return what the order configuration of a topic says of each broker."""
+    return {name: config.write_queue_nums if config.order else None for name, config in configs.items()}
+
+
+def _existing(topic: str, found: Mapping[str, TopicConfig], *, exist_ok: bool) -> CreatedTopic:
+    """Return a topic that is there, where that is all right; raises TopicExists."""
+    if not exist_ok or not found:
+        raise TopicExists(topic, found)
+    first = next(iter(found.values()))
+    return CreatedTopic(topic, first.read_queue_nums, first.write_queue_nums, tuple(found), first.perm, created=False)

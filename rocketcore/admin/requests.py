@@ -17,9 +17,11 @@ from rocketcore.errors import ConfigError
 from rocketcore.protocol.bodies.route import ClusterInfo
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import (
+    CreateOnlyResponseHeader,
     CreateTopicRequestHeader,
     GetAllTopicConfigRequestHeader,
     GetAllTopicConfigResponseHeader,
+    GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
 from rocketcore.protocol.headers.nameserver import (
@@ -51,8 +53,10 @@ __all__ = [
     "put_kv",
     "signed_attributes",
     "table_in",
+    "topic_config",
     "topic_list",
     "topic_stats",
+    "was_created",
 ]
 
 T = TypeVar("T")
@@ -174,8 +178,11 @@ def signed_attributes(before: Mapping[str, str], after: Mapping[str, str]) -> di
     return added | {f"-{name}": "" for name in before if name not in after}
 
 
-def create_topic(config: TopicConfig) -> Request[None]:
-    """Create a topic at a broker, or change it; its attributes are signed."""
+def create_topic(config: TopicConfig, *, only: bool = False) -> Request[bool]:
+    """Create a topic at a broker, or change it; its attributes are signed.
+
+    only  create it: a broker of ours changes none that is there, and the answer is False
+    """
     if config.topic_filter_type is None:
         raise ValueError("a topic needs a filter type")
     attributes = ",".join(
@@ -191,8 +198,27 @@ def create_topic(config: TopicConfig) -> Request[None]:
         topic_sys_flag=config.topic_sys_flag,
         order=config.order,
         attributes=attributes or None,
+        rc_create_only=1 if only else None,
     )
-    return Request(RequestCode.UPDATE_AND_CREATE_TOPIC, f"creation of topic {config.topic_name!r}", done, header)
+    what = f"creation of topic {config.topic_name!r}"
+    return Request(RequestCode.UPDATE_AND_CREATE_TOPIC, what, was_created, header)
+
+
+def was_created(answer: RemotingCommand) -> bool:
+    """Read the answer to a request that only creates: False where a broker of ours has left as it is what was there."""
+    return answer.header(CreateOnlyResponseHeader).rc_existed != 1
+
+
+def topic_config(topic: str) -> Request[TopicConfig]:
+    """Ask for the settings of a topic; only brokers from 5.0 on know the request."""
+
+    def read(answer: RemotingCommand) -> TopicConfig:
+        from rocketcore.protocol.bodies.topic import TopicConfig
+
+        return TopicConfig.decode(answer.body)
+
+    header = GetTopicConfigRequestHeader(topic=topic)
+    return Request(RequestCode.GET_TOPIC_CONFIG, f"settings of topic {topic!r}", read, header)
 
 
 def broker_topics(first: int, most: int) -> Request[tuple[dict[str, TopicConfig], int | None]]:

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rocketcore.admin.base import masters_in
-from rocketcore.admin.groups import GroupAdmin, put_group
+from rocketcore.admin.group_settings import put_group
+from rocketcore.admin.groups import GroupAdmin
 from rocketcore.admin.requests import Request, create_topic, done, signed_attributes, topic_list
 from rocketcore.codes import RequestCode
 from rocketcore.errors import (
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.route import ClusterInfo
 
 __all__ = ["MetadataAdmin"]
+
+T = TypeVar("T")
 
 _LIST_BYTES: Final = 1 << 18
 """About what the settings of one request take; a broker of ours takes lists of 1 MiB."""
@@ -128,11 +131,12 @@ class MetadataAdmin(GroupAdmin):
         for part, error in zip(parts, await self._in_turn(requests, deadline), strict=True):
             if isinstance(error, BrokerError):
                 singly += part
-            elif error is not None:
+            elif isinstance(error, RocketError):
                 failures += [(row, error) for row in part]
-        requests = [partial(self._put, _one(row), masters[row.broker]) for row in singly]
-        outcomes = await self._in_turn(requests, deadline)
-        failures += [(row, error) for row, error in zip(singly, outcomes, strict=True) if error is not None]
+        singles = [partial(self._put, _one(row), masters[row.broker]) for row in singly]
+        for row, outcome in zip(singly, await self._in_turn(singles, deadline), strict=True):
+            if isinstance(outcome, RocketError):
+                failures.append((row, outcome))
         return failures
 
     async def _metadata(
@@ -162,13 +166,13 @@ class MetadataAdmin(GroupAdmin):
         )
 
     async def _in_turn(
-        self, requests: Sequence[Callable[[float], Awaitable[None]]], deadline: Deadline
-    ) -> list[RocketError | None]:
-        """Make requests, some at the same time; return each one's error, None where it was done."""
-        outcomes: list[RocketError | None] = []
+        self, requests: Sequence[Callable[[float], Awaitable[T]]], deadline: Deadline
+    ) -> list[T | RocketError]:
+        """Make requests, some at the same time; return each one's error, or what it was answered."""
+        outcomes: list[T | RocketError] = []
         for first in range(0, len(requests), _AT_ONCE):
 
-            def call(request: Callable[[float], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+            def call(request: Callable[[float], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
                 return lambda: request(deadline.remaining())
 
             outcomes += await self._at_once([call(each) for each in requests[first : first + _AT_ONCE]])
@@ -295,7 +299,7 @@ def _list_of(part: Sequence[MetadataChange]) -> Request[None]:
     return Request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, what, done, body=body)
 
 
-def _one(row: MetadataChange) -> Request[None]:
+def _one(row: MetadataChange) -> Request[bool]:
     return create_topic(_signed(row)) if row.kind == "topic" else put_group(_signed(row))
 
 

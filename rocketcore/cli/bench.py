@@ -141,7 +141,7 @@ def bench_produce(
 
     settings = current()
     with open_admin(calls=2) as admin:
-        _ensure_topic(admin, topic, queues)
+        admin.create_topic(topic, queues, exist_ok=True)
     body = b"\0" * size
     recorders = [Recorder() for _ in range(threads)]
     with Producer(
@@ -258,15 +258,6 @@ def _in_threads(functions: list[Callable[[], None]]) -> None:
         thread.join()
     if errors:
         raise errors[0]
-
-
-def _ensure_topic(admin: Any, topic: str, queues: int) -> None:
-    from rocketcore.errors import TopicNotExist
-
-    try:
-        admin.topic_route(topic)
-    except TopicNotExist:
-        admin.create_topic(topic, queues)
 
 
 @command(help="Read a topic from its first message as fast as possible; no offset moves. Latencies are those of polls.")

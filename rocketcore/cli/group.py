@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
-from rocketcore.admin.base import masters_in
+from rocketcore.admin.group_settings import changed
 from rocketcore.admin.shapes import group_document, group_row, lag_of, member_row, progress_row
 from rocketcore.cli.confirm import confirm
-from rocketcore.cli.connection import answered, open_admin, open_lists
+from rocketcore.cli.connection import open_admin, open_lists
 from rocketcore.cli.failures import EXIT_NOT_ALLOWED, CommandFailed
 from rocketcore.cli.options import command, current
 from rocketcore.cli.render import (
@@ -28,8 +27,8 @@ from rocketcore.cli.render import (
     timestamp,
 )
 from rocketcore.cli.topic import arrow, brokers_named
-from rocketcore.errors import GroupNotExist
-from rocketcore.naming import check_group, is_system_group
+from rocketcore.errors import GroupExists
+from rocketcore.naming import is_system_group
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
@@ -155,12 +154,12 @@ _orderly = click.option("--orderly/--no-orderly", default=None, help="Whether PO
 def _settings(
     max_retries: int | None, retry_queues: int | None, broadcast: bool | None, orderly: bool | None
 ) -> dict[str, Any]:
-    """Return the settings that are named, by the names of ``SubscriptionGroupConfig``."""
+    """Return the settings that are named, as ``create_group`` and ``update_group`` call them."""
     wanted = {
         "retry_max_times": max_retries,
-        "retry_queue_nums": retry_queues,
-        "consume_broadcast_enable": broadcast,
-        "consume_message_orderly": orderly,
+        "retry_queues": retry_queues,
+        "broadcast": broadcast,
+        "orderly": orderly,
     }
     return {name: value for name, value in wanted.items() if value is not None}
 
@@ -180,26 +179,18 @@ def create(
     orderly: bool | None,
     if_not_exists: bool,
 ) -> None:
-    from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
-
-    check_group(group)
     named = _settings(max_retries, retry_queues, broadcast, orderly)
     with open_admin(calls=3) as admin:
         try:
-            found = admin.group_configs(group)
-        except GroupNotExist:
-            found = {}
-        if found and not if_not_exists:
+            made = admin.create_group(group, **named, exist_ok=if_not_exists)
+        except GroupExists as error:
             raise CommandFailed(
-                "GROUP_EXISTS", f"group {group!r} is on {', '.join(found)}: nothing was changed",
+                "GROUP_EXISTS", f"group {group!r} is on {', '.join(error.brokers)}: nothing was changed",
                 "rocket group update changes it",
-            )  # fmt: skip
-        if found:
-            progress(f"group {group} is there: nothing was changed")
-        else:
-            views = answered(admin.cluster_infos())[0].values()
-            found = dict.fromkeys(masters_in(views), SubscriptionGroupConfig(group_name=group, **named))
-            admin.update_group(found)
+            ) from None  # fmt: skip
+        found = admin.group_configs(group)
+    if not made.created:
+        progress(f"group {group} is there: nothing was changed")
     first = next(iter(found.values()))
     show_object({"group": group, **_setting_values(first), "brokers": list(found)})
 
@@ -246,7 +237,7 @@ def update(
 ) -> None:
     named = _settings(max_retries, retry_queues, broadcast, orderly)
     if consume is not None:
-        named["consume_enable"] = consume
+        named["consume"] = consume
     modes: dict[str, Literal["pull", "pop"]] = dict.fromkeys(popped, "pop")
     if both := modes.keys() & set(pulled):
         raise click.UsageError(f"--pop and --pull of {', '.join(sorted(both))}: a group reads a topic in one way")
@@ -258,7 +249,7 @@ def update(
     with open_admin(calls=2 + 2 * len(modes)) as admin, brokers_named():
         before = admin.group_configs(group, broker=broker)
         read_before = {topic: admin.request_modes(group, topic) for topic in modes}
-        after = {name: replace(config, **named) for name, config in before.items()}
+        after = {name: changed(config, **named) for name, config in before.items()}
         changes = {name: _pairs(before[name], after[name]) for name in before}
         for topic, mode in modes.items():
             for name, was in read_before[topic].items():
@@ -268,7 +259,8 @@ def update(
         if (dry_run or stops) and not confirm(plan, group, yes=yes, dry_run=dry_run):
             return
         if named:
-            admin.update_group(after)
+            change = admin.update_group(group, broker=broker, **named)
+            changes |= {name: changes[name] | _pairs(change.before[name], change.after[name]) for name in change.before}
         for topic, mode in modes.items():
             admin.set_request_mode(group, topic, mode, share_queues=pop_share)
     keys = dict.fromkeys(key for change in changes.values() for key in change)

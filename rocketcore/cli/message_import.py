@@ -434,8 +434,9 @@ def _require_topic(client: LoopClient, topic: str, create: bool, queues: int) ->
         if not create or error.retriable:
             raise
         with open_admin() as admin:
-            admin.create_topic(topic, queues)
-        progress(f"topic {topic} created")
+            created = admin.create_topic(topic, queues, exist_ok=True).created
+        if created:
+            progress(f"topic {topic} created")
 
 
 def _read_again(file: BinaryIO, length: int) -> tuple[Checksum, int]:

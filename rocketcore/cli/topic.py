@@ -21,7 +21,7 @@ from rocketcore.codes import (
     RETRY_TOPIC_PREFIX,
     Permission,
 )
-from rocketcore.errors import NoBrokerRegistered, RouteNotFound, TopicNotExist
+from rocketcore.errors import NoBrokerRegistered, RouteNotFound, TopicExists, TopicNotExist
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
@@ -133,18 +133,8 @@ def create(
     if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
         raise click.UsageError(f"{topic}: brokers make retry and dead-letter topics, when a group needs one")
     with open_admin(calls=3) as admin, brokers_named():
-        there = _configs(admin, topic, cluster, broker)
-        if there and not if_not_exists:
-            raise CommandFailed(
-                "TOPIC_EXISTS", f"topic {topic!r} is on {', '.join(there)}: nothing was changed",
-                "rocket topic update changes it, --broker creates it on one more broker",
-            )  # fmt: skip
-        if there:
-            progress(f"topic {topic} is there: nothing was changed")
-            first = next(iter(there.values()))
-            shown = first.read_queue_nums, first.write_queue_nums, permission_text(first.perm), list(there)
-        else:
-            created = admin.create_topic(
+        try:
+            made = admin.create_topic(
                 topic,
                 queues,
                 read_queues=read_queues,
@@ -154,9 +144,24 @@ def create(
                 cluster=cluster,
                 broker=broker,
                 attributes=named,
+                exist_ok=if_not_exists,
             )
-            shown = created.read_queues, created.write_queues, perm, list(created.brokers)
-    show_object(dict(zip(("topic", "read_queues", "write_queues", "perm", "brokers"), (topic, *shown), strict=True)))
+        except TopicExists as error:
+            raise CommandFailed(
+                "TOPIC_EXISTS", f"topic {topic!r} is on {', '.join(error.brokers)}: nothing was changed",
+                "rocket topic update changes it, --broker creates it on one more broker",
+            ) from None  # fmt: skip
+    if not made.created:
+        progress(f"topic {topic} is there: nothing was changed")
+    show_object(
+        {
+            "topic": topic,
+            "read_queues": made.read_queues,
+            "write_queues": made.write_queues,
+            "perm": permission_text(made.perm),
+            "brokers": list(made.brokers),
+        }
+    )
 
 
 @contextmanager
@@ -170,14 +175,6 @@ def brokers_named() -> Iterator[None]:
         raise CommandFailed(
             "BROKER_NOT_EXIST", str(error), "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND
         ) from None
-
-
-def _configs(admin: Admin, topic: str, cluster: str | None, broker: str | None) -> dict[str, TopicConfig]:
-    """Return the settings of a topic by broker; empty where no broker has it."""
-    try:
-        return admin.topic_configs(topic, cluster=cluster, broker=broker)
-    except TopicNotExist:
-        return {}
 
 
 @command(help="Change what is named of a topic, on every broker that has it; show what was before and what is now. "
@@ -227,7 +224,18 @@ def update(
             return
         if hidden:
             confirm("\n".join(hidden), topic, yes=yes, dry_run=False)
-        admin.update_topic({name: replace(config, attributes=added) for name, config in after.items()})
+        change = admin.update_topic(
+            topic,
+            queues,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=named.get("perm"),
+            order=order,
+            cluster=cluster,
+            broker=broker,
+            attributes=added,
+        )
+        changes = {name: _change(change.before[name], change.after[name]) for name in change.before}
     show_rows(
         [{"topic": topic, "broker": name, **change} for name, change in changes.items()],
         ["broker", *(Column(key, text=arrow) for key in _change_keys)],

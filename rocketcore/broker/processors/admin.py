@@ -35,6 +35,8 @@ from rocketcore.protocol.bodies.topic import (
 )
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import (
+    CreateGroupRequestHeader,
+    CreateOnlyResponseHeader,
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicRequestHeader,
@@ -98,7 +100,7 @@ class AdminProcessor:
                 code.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of_topic, QueryTopicConsumeByWhoRequestHeader, right.GET
             ),
             Route(code.QUERY_TOPICS_BY_CONSUMER, self.topics_of_group, QueryTopicsByConsumerRequestHeader, right.GET),
-            Route(code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_group, None, right.CREATE),
+            Route(code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_group, CreateGroupRequestHeader, right.CREATE),
             Route(
                 code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
                 self.update_groups,
@@ -151,6 +153,9 @@ class AdminProcessor:
             topic_sys_flag=header.topic_sys_flag or 0,
             order=header.order,
         )
+        if header.rc_create_only == 1 and self._context.topics.find(header.topic) is not None:
+            await self._context.writer.flushed()  # of who creates it at the same time, perhaps
+            return RemotingCommand.response(request, header=CreateOnlyResponseHeader(rc_existed=1))
         if self._context.topics.update(topic, header.attributes or ""):
             logger.info("topic changed by=%s topic=%s", channel.remote_address, topic)
         await self._context.writer.flushed()
@@ -250,8 +255,13 @@ class AdminProcessor:
 
     # Groups
 
-    async def update_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def update_group(
+        self, channel: Channel, request: RemotingCommand, header: CreateGroupRequestHeader
+    ) -> RemotingCommand:
         group = SubscriptionGroupConfig.decode(request.body)
+        if header.rc_create_only == 1 and group.group_name in self._context.groups.table:
+            await self._context.writer.flushed()  # of who creates it at the same time, perhaps
+            return RemotingCommand.response(request, header=CreateOnlyResponseHeader(rc_existed=1))
         self._context.groups.update(group)
         logger.info("group changed by=%s group=%s", channel.remote_address, group.group_name)
         await self._context.writer.flushed()

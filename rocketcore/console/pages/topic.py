@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -221,13 +220,9 @@ async def update(visit: Visit) -> Response:
         raise BadRequest(f"a permission is one of {', '.join(PERMISSIONS)}")
     if any(reads < config.read_queue_nums for config in before.values()):
         await _check_nothing_hidden(visit, name, reads)
-    changes = {
-        broker: replace(config, read_queue_nums=reads, write_queue_nums=writes, perm=PERMISSIONS[perm], attributes={})
-        for broker, config in before.items()
-    }
     now = [[row["broker"], row["read_queues"], row["write_queues"], row["perm"]] for row in plan["seen"]]
     visit.tell(name, now, [reads, writes, perm])
-    await visit.admin.update_topic(changes)
+    await visit.admin.update_topic(name, read_queues=reads, write_queues=writes, perm=PERMISSIONS[perm])
     return visit.done("topic-updated", "/topic", name=name, tab="config")
 
 

@@ -10,7 +10,7 @@ from rocketcore.admin.shapes import permission_text, topic_kind
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from rocketcore.console.console import Page, Visit, page_of
 from rocketcore.console.safety import BadRequest
-from rocketcore.errors import TopicNotExist
+from rocketcore.errors import TopicExists
 from rocketcore.protocol.bodies.topic import TopicConfig
 
 __all__ = ["PERMISSIONS", "create", "creation", "topics"]
@@ -68,16 +68,9 @@ async def create(visit: Visit) -> Response:
         raise BadRequest("type or permission is none of those that the form has")
     if name.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
         raise BadRequest("brokers make retry and dead-letter topics, when a group needs one")
-    if await _is_there(visit, name):
-        raise BadRequest(f"topic {name!r} is there: nothing was changed")
     attributes = {"message.type": kind} if kind else {}
-    await visit.admin.create_topic(name, queues, perm=PERMISSIONS[perm], attributes=attributes)
-    return visit.done("topic-created", "/topic", name=name)
-
-
-async def _is_there(visit: Visit, name: str) -> bool:
     try:
-        await visit.admin.topic_route(name)
-    except TopicNotExist:
-        return False
-    return True
+        await visit.admin.create_topic(name, queues, perm=PERMISSIONS[perm], attributes=attributes)
+    except TopicExists as error:
+        raise BadRequest(f"topic {name!r} is on {', '.join(error.brokers)}: nothing was changed") from None
+    return visit.done("topic-created", "/topic", name=name)

@@ -18,6 +18,20 @@ class CreateTopicRequestHeader(TopicHeader):
     order: bool = False
     attributes: str | None = None
     force: bool = False
+    rc_create_only: int | None = None
+    """Ours: 1 leaves a topic that is there as it is; the answer then has ``rcExisted``."""
+
+
+class CreateGroupRequestHeader(Header):
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): ours alone; what Apache's clients say is in the body."""
+
+    rc_create_only: int | None = None
+
+
+class CreateOnlyResponseHeader(Header):
+    """Answer to UPDATE_AND_CREATE_TOPIC and UPDATE_AND_CREATE_SUBSCRIPTIONGROUP with ``rcCreateOnly``."""
+
+    rc_existed: int | None = None
 
 
 class DeleteTopicRequestHeader(TopicHeader):

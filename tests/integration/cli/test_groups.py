@@ -33,7 +33,7 @@ def shown(rocket: Rocket, *arguments: str) -> Any:
 def at(cluster: LocalCluster, group: str, topic: str, offset: int) -> None:
     """Make a group whose offset in the first queue of a topic is this."""
     with Admin(cluster.namesrv) as admin:
-        admin.create_group(group)
+        admin.create_group(group, exist_ok=True)
         admin.update_consumer_offset(group, MessageQueue(topic, "broker-a", 0), offset)
 
 

@@ -18,9 +18,9 @@ LIBRARIES: Final = {"click", "msgspec", "typing_extensions"}
 MODULES: Final = """
 addresses codes config_file errors ids message message_queue naming printable service table
 _fast _fast.command _fast.fields _fast.frame _fast.status
-admin admin.accounts admin.base admin.client admin.clients admin.cluster admin.dead_letters admin.groups admin.history
-admin.logic admin.messages admin.offsets admin.redrive admin.requests admin.shapes admin.statistics admin.survey
-admin.timestamps admin.transfer
+admin admin.accounts admin.base admin.client admin.clients admin.cluster admin.dead_letters
+admin.group_settings admin.groups admin.history admin.logic admin.messages admin.offsets admin.redrive admin.requests
+admin.shapes admin.statistics admin.survey admin.timestamps admin.transfer
 cli cli.budget cli.cluster cli.confirm cli.connection cli.contexts cli.failures cli.main cli.options cli.render
 cli.topic
 client client.addresses client.api client.blocking client.route_table

@@ -27,7 +27,7 @@ def other() -> Iterator[LocalCluster]:
 @pytest.fixture
 def browser(open_console: Callable[..., Browser], cluster: LocalCluster, other: LocalCluster) -> Browser:
     with Admin(cluster.namesrv) as admin:
-        admin.create_topic("in-both", 1)
+        admin.create_topic("in-both", 1, exist_ok=True)
     named = {"a b": ClusterSettings(namesrv=cluster.namesrv), "two": ClusterSettings(namesrv=other.namesrv)}
     return open_console(clusters=named)
 

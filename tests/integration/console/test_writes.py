@@ -66,12 +66,12 @@ def test_a_topic_that_changed_since_its_form_was_shown_stays(
     name = make_topic(2)
     page = browser.get(f"/topic?name={name}&tab=config").text
     plan = browser.hidden(page, "plan")
-    admin.create_topic(name, 5)
+    admin.update_topic(name, 5)
     fields: dict[str, object] = {"plan": plan, "read_queues": "4", "write_queues": "4", "perm": "rw"}
     refused(browser.send(f"/topic?name={name}&tab=config", "/topic/update", fields), 409, "nothing was changed")
     assert admin.topic_configs(name)["broker-a"].read_queue_nums == 5
     seen = browser.hidden(browser.get(f"/topic/delete?name={name}").text, "plan")
-    admin.create_topic(name, 6)
+    admin.update_topic(name, 6)
     answer = browser.send(f"/topic/delete?name={name}", "/topic/delete", {"plan": seen, "typed": name})
     refused(answer, 409, "nothing was deleted")
     assert name in admin.topics()

@@ -12,6 +12,7 @@ from rocketcore.errors import (
     ConnectError,
     RequestTimeout,
 )
+from rocketcore.protocol.bodies.group import SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.route import (
     BrokerData,
     ClusterInfo,
@@ -54,6 +55,15 @@ class Servers:
 
 
 def fine(request: RemotingCommand) -> RemotingCommand:
+    return RemotingCommand.response(request)
+
+
+def empty(request: RemotingCommand) -> RemotingCommand:
+    """A broker that does all, and has no topic and no group."""
+    if request.code == RequestCode.GET_TOPIC_CONFIG:
+        return RemotingCommand.response(request, ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+    if request.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+        return RemotingCommand.response(request, body=SubscriptionGroupWrapper().encode())
     return RemotingCommand.response(request)
 
 

@@ -24,7 +24,7 @@ from rocketcore.errors import (
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import ManualClock
-from tests.unit.admin.servers import Server, Servers, fine, name_server, refusing, run
+from tests.unit.admin.servers import Server, Servers, empty, fine, name_server, refusing, run
 
 
 class Silent(Servers):
@@ -85,7 +85,7 @@ def test_one_deadline_for_all_that_a_call_asks(
 
 
 def test_a_topic_is_created_though_a_name_server_is_silent() -> None:
-    servers = Silent(b=name_server, up=fine, other=fine)
+    servers = Silent(b=name_server, up=empty, other=empty)
     made = run(servers, "ab", lambda admin: admin.create_topic("t", 4, broker="m"), timeout=4.0, clock=servers.clock)
     assert made.brokers == ("m",)
     assert ("b:9876", RequestCode.GET_ROUTEINFO_BY_TOPIC) in servers.asked, "who answers is asked whether it shows it"
