@@ -90,7 +90,7 @@ class PullConsumer(GroupConsumer):
             check_topic(topic)
             await self.instance.route(topic)
             expression, kind = (sql, "SQL92") if sql is not None else (tag, "TAG")
-            self._assigned_topics[topic] = SubscriptionData.build(topic, expression, kind, self.clock.time_millis())
+            self._assigned_topics[topic] = SubscriptionData.build(topic, expression, kind, self.next_version())
         async with self._rebalance_lock:
             gone = [queue for queue in self._readers if queue not in wanted]
             if gone:

@@ -91,6 +91,7 @@ class Subscriber:
         self._refusals: dict[object, RocketError] = {}
         """What brokers refuse whatever we wait: by queue, or by topic for a filter that was asked about."""
         self.started_at = 0
+        self._version = 0
         self._loop: asyncio.AbstractEventLoop
         self._replies: Replies | None = None
         self._reply_lock = threading.Lock()  # guards that there is one; messages are for any thread
@@ -191,11 +192,19 @@ class Subscriber:
             raise ClientClosed("the consumer is closed")
         expression, kind = (sql, SQL92) if sql is not None else (tag, TAG)
         known = self._subscriptions.get(topic)
-        subscription = SubscriptionData.build(topic, expression, kind, self.clock.time_millis())
+        subscription = SubscriptionData.build(topic, expression, kind, self.next_version())
         if known is not None and known.sub_string == subscription.sub_string and known.expression_type == kind:
             return False
         self._subscriptions[topic] = subscription
         return True
+
+    def next_version(self) -> int:
+        """Return the version of a subscription that changes now: a time, but above the last, whatever the clock says.
+
+        Brokers keep the subscription whose version is the highest.
+        """
+        self._version = max(self.clock.time_millis(), self._version + 1)
+        return self._version
 
     async def _subscribe(self, topic: str, tag: str | None, sql: str | None) -> None:
         topic = self.wire_topic(topic)

@@ -87,7 +87,9 @@ class ClientProcessor:
             keep_subscriptions=keeps,
         )
         if not keeps:
-            context.filters.register(consumer.group_name, consumer.subscription_data_set)
+            connected = context.consumers.find(consumer.group_name)
+            assert connected is not None, "it was registered"
+            context.filters.register(consumer.group_name, connected.subscriptions.values())
 
     def unregister_client(
         self, channel: Channel, request: RemotingCommand, header: UnregisterClientRequestHeader

@@ -1,7 +1,8 @@
 """Which producers and consumers are connected (Java: ``ProducerManager``, ``ConsumerManager``, 5.5.0).
 
 A client is known from its heartbeat on, until it unregisters, its connection closes, or no heartbeat came for two
-minutes. A group's subscriptions belong to the group: the newest heartbeat wins.
+minutes. A group's subscriptions belong to the group: the newest heartbeat wins. Their versions are times of clients'
+clocks, so a change of a client counts by that client's own versions, whatever those of the others are.
 
 Bounds  ``PER_CONNECTION`` groups of producers, and as many of consumers, on one connection; ``MOST_TEXT`` characters of
         subscriptions in all, beyond which a group has ``SHORT_TEXT`` of them.
@@ -9,8 +10,8 @@ Bounds  ``PER_CONNECTION`` groups of producers, and as many of consumers, on one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from rocketcore.codes import LanguageCode, ResponseCode
@@ -53,6 +54,8 @@ class ClientChannel:
     language: LanguageCode | None
     version: int
     last_update: float
+    versions: dict[str, int] = field(default_factory=dict)
+    """Topic → version of its subscription, of a consumer."""
 
 
 @dataclass(slots=True)
@@ -75,6 +78,8 @@ class ConsumerGroup(ClientGroup):
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    """Topic → id of the client whose subscription it is."""
     text: int = 0
     """About how many characters the subscriptions have."""
 
@@ -124,9 +129,13 @@ class _GroupTable(Generic[GroupT]):
         if group is None:
             group = self._groups[name] = self._make(name)
         known = group.clients.get(channel)
-        group.clients[channel] = ClientChannel(channel, client_id, language, version, self._clock.monotonic())
+        client = ClientChannel(channel, client_id, language, version, self._clock.monotonic())
+        group.clients[channel] = client
         self._groups_of_channel.setdefault(channel, set()).add(name)
-        return group, known is None or known.client_id != client_id
+        is_new = known is None or known.client_id != client_id
+        if known is not None and not is_new:
+            client.versions = known.versions
+        return group, is_new
 
     def unregister(self, channel: Channel, client_id: str, group_name: str) -> None:
         """Take a client out of a group that it leaves."""
@@ -211,7 +220,7 @@ class ConsumerTable(_GroupTable[ConsumerGroup]):
         group.message_model = data.message_model or group.message_model
         group.consume_from_where = data.consume_from_where or group.consume_from_where
         if not keep_subscriptions:
-            changed |= _adopt(group.subscriptions, data.subscription_data_set)
+            changed |= _adopt(group, group.clients[channel], data.subscription_data_set)
             self._text += text - before
             group.text = text
         if changed:
@@ -272,19 +281,35 @@ def _length(subscription: SubscriptionData) -> int:
     return len(subscription.topic) + len(subscription.sub_string) + tags
 
 
-def _adopt(current: dict[str, SubscriptionData], offered: Iterable[SubscriptionData]) -> bool:
-    """Bring a group's subscriptions up to a heartbeat's; True if a topic came or went."""
-    changed = False
-    topics = set()
+def _adopt(group: ConsumerGroup, client: ClientChannel, offered: Sequence[SubscriptionData]) -> bool:
+    """Bring a group's subscriptions up to a client's heartbeat; True if a topic came or went."""
+    current, changed = group.subscriptions, False
     for subscription in offered:
-        topics.add(subscription.topic)
-        known = current.get(subscription.topic)
-        if known is None:
-            current[subscription.topic] = subscription
-            changed = True
-        elif subscription.sub_version > known.sub_version:
-            current[subscription.topic] = subscription
-    for topic in [topic for topic in current if topic not in topics]:
-        del current[topic]
+        topic, version = subscription.topic, subscription.sub_version
+        known = current.get(topic)
+        if known is None or version > known.sub_version:
+            changed |= known is None
+            current[topic], group.sources[topic] = subscription, client.client_id
+        elif _counts(group, client, subscription, known):
+            # Pulls of clients whose clocks are ahead name their versions: this one is the newest all the same.
+            current[topic] = replace(subscription, sub_version=known.sub_version + 1)
+            group.sources[topic] = client.client_id
+    client.versions = {subscription.topic: subscription.sub_version for subscription in offered}
+    for topic in [topic for topic in current if topic not in client.versions]:
+        del current[topic], group.sources[topic]
         changed = True
     return changed
+
+
+def _counts(group: ConsumerGroup, client: ClientChannel, offered: SubscriptionData, known: SubscriptionData) -> bool:
+    """Say whether a subscription replaces a newer version: its client changed it, or nobody has the newer any more."""
+    if (offered.sub_string, offered.expression_type) == (known.sub_string, known.expression_type):
+        return False
+    topic = offered.topic
+    last = client.versions.get(topic)
+    if last is not None:
+        return offered.sub_version > last
+    others = [each for each in group.clients.values() if each is not client]
+    return all(
+        each.client_id != group.sources[topic] and each.versions.get(topic, -1) < offered.sub_version for each in others
+    )

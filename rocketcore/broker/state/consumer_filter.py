@@ -98,7 +98,7 @@ class ConsumerFilters:
 
     def _register(self, group: str, offered: SubscriptionData, known: ConsumerFilterData | None) -> None:
         if known is not None:
-            if offered.sub_version < known.client_version:
+            if offered.sub_version < known.client_version and not known.is_dead:
                 return
             if offered.sub_version == known.client_version or offered.sub_string == known.expression:
                 self._dirty |= known.is_dead or offered.sub_version != known.client_version

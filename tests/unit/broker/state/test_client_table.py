@@ -89,6 +89,41 @@ def test_a_newer_version_replaces_a_subscription_without_being_a_change(table: T
     assert group.subscriptions["T"].sub_string == "a"
 
 
+ROUNDS: dict[str, list[tuple[str, int, str, str]]] = {
+    # client, version, expression; the expression of the group after it
+    "a client whose clock went back": [("c1", 5, "a", "a"), ("c1", 6, "b", "b"), ("c1", 4, "c", "b")],
+    "a change of one whose clock is behind": [("c1", 50, "a", "a"), ("c2", 3, "a", "a"), ("c2", 4, "b", "b")],
+    "which is not undone by the others": [
+        *[("c1", 50, "a", "a"), ("c2", 3, "a", "a"), ("c2", 4, "b", "b")],
+        *[("c1", 50, "a", "b"), ("c2", 4, "b", "b"), ("c1", 51, "c", "c"), ("c2", 4, "b", "c")],
+    ],
+    "all are back, the newest last": [("c1", 3, "a", "a"), ("c2", 5, "b", "b"), ("c1", 3, "a", "b")],
+    "all are back, the newest first": [("c2", 5, "b", "b"), ("c1", 3, "a", "b"), ("c2", 5, "b", "b")],
+    "one with an older clock is started anew": [("c1", 50, "a", "a"), ("-c1", 0, "", ""), ("c3", 3, "b", "b")],
+    "and another has that which is replaced": [
+        *[("c1", 50, "a", "a"), ("c2", 40, "a", "a"), ("-c1", 0, "", "a"), ("c3", 3, "b", "a"), ("c3", 4, "c", "c")],
+    ],
+    "and another has an older one": [
+        *[("c2", 2, "x", "x"), ("c1", 50, "a", "a"), ("-c1", 0, "", "a"), ("c3", 3, "b", "b"), ("c2", 2, "x", "b")],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_the_newest_subscription_counts_whatever_the_clocks_say(table: Table, name: str) -> None:
+    channels: dict[str, Channel] = {}
+    for client_id, version, expression, expected in ROUNDS[name]:
+        if client_id.startswith("-"):
+            table.consumers.channel_closed(channels.pop(client_id[1:]))
+        else:
+            member = channels.setdefault(client_id, channel())
+            table.beat(member, client_id, data("T", version=version, expression=expression))
+        group = table.consumers.find("g")
+        assert (group.subscriptions["T"].sub_string if group is not None else "") == expected, (client_id, version)
+        newest = 0 if group is None else max(client.versions["T"] for client in group.clients.values())
+        assert group is None or group.subscriptions["T"].sub_version >= newest, "pulls name the versions of clients"
+
+
 def test_a_heartbeat_without_subscriptions_keeps_them(table: Table) -> None:
     member = channel()
     table.beat(member, "c1", data("T"))
