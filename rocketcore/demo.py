@@ -1,8 +1,8 @@
 """The main job, ``rocket demo``: real data through Spark, a broker and two consumers, with every message checked.
 
-A name server and a broker run as processes of their own, in a temporary folder. Spark reads a file and writes its
-rows to a topic; two consumers of one group take them; each body is compared with its source by CRC-32, and lost,
-repeated and misordered messages are counted. Spark then reads the topic back and answers a question about it.
+A name server and a broker run as processes of their own, in a temporary folder. Spark gets the rows of a file as a
+frame and writes them to a topic; two consumers of one group take them; each body is compared with its source by CRC-32,
+and lost, repeated and misordered messages are counted. Spark then reads the topic back and answers a question about it.
 
 Without a file of the user's own the shipped samples run: earthquakes of a week, then flights, enough of them for rates.
 """
@@ -15,8 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import as_file, files
@@ -25,8 +24,10 @@ from typing import TYPE_CHECKING, Final
 
 from rocketcore._fast.crc32 import crc32, crc32_ranges
 from rocketcore.errors import ConfigError, RocketError
+from rocketcore.files.rows import Row, read_rows
 from rocketcore.local import ServerProcess
 from rocketcore.message import KEYS, ReceivedMessage
+from rocketcore.printable import printable
 
 try:
     import numpy
@@ -143,97 +144,45 @@ class Feed:
     ask: Callable[[DataFrame], tuple[str, DataFrame]]
 
 
-def load_lines(spark: SparkSession, path: Path) -> DataFrame:
-    """Return the lines of a file of JSON objects, with their ``id`` and ``type`` as key and tag."""
-    from pyspark.sql import functions as f
-
-    return (
-        spark.read.text(str(path))
-        .where(f.trim("value") != "")
-        .select(
-            f.col("value").alias("body"),
-            f.get_json_object("value", "$.id").alias("keys"),
-            f.get_json_object("value", "$.type").alias("tags"),
-        )
-    )
-
-
-def load_table(spark: SparkSession, path: Path) -> DataFrame:
-    """Return the rows of a csv, parquet or Arrow file as JSON objects; columns ``id`` and ``type`` are key and tag."""
-    from pyspark.sql import functions as f
-
-    suffix = path.suffix.lower()
-    if suffix == ".csv":
-        frame = spark.read.csv(str(path), header=True, inferSchema=True, multiLine=True, escape='"')
-    elif suffix == ".parquet":
-        frame = spark.read.parquet(str(path))
-    else:
-        import pyarrow
-
-        with pyarrow.memory_map(str(path)) as source:
-            frame = spark.createDataFrame(pyarrow.ipc.open_file(source).read_all())
-    columns = {name.lower(): name for name in frame.columns}
-    key = f.col(columns["id"]) if "id" in columns else f.monotonically_increasing_id()
-    tag = f.col(columns["type"]) if "type" in columns else f.lit(None)
-    body = f.to_json(f.struct("*")).alias("body")
-    return frame.select(body, key.cast("string").alias("keys"), tag.cast("string").alias("tags"))
-
-
-def find_reader(path: Path) -> Callable[[SparkSession, Path], DataFrame]:
-    """Return what loads a file of this kind.
-
-    raises  ConfigError for a file that is not there, or of an unknown kind
-    """
-    readers = {".ndjson": load_lines, ".jsonl": load_lines, ".json": load_lines}
-    readers |= dict.fromkeys((".csv", ".parquet", ".arrow", ".feather"), load_table)
-    if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
-    if path.suffix.lower() not in readers:
-        raise ConfigError(f"{path.name}: the demo reads {', '.join(sorted(readers))}")
-    return readers[path.suffix.lower()]
-
-
 def load(spark: SparkSession, path: Path) -> tuple[DataFrame, dict[str, int]]:
     """Return a file's rows to send, and key → CRC-32 of the body for each.
 
-    Without a column ``id`` whose values are all there and all different, rows get their number as key.
-
-    raises  ConfigError for a file that is not there, of an unknown kind, or without rows
+    raises  ConfigError for a file that cannot be read, naming what in it; RocketError where Spark has other rows
     """
-    from pyspark.sql import functions as f
+    return frame_of(spark, read_rows(path))
 
-    reader = find_reader(path)
-    frame = reader(spark, path)
-    expected, rows = checksums(frame)
-    if len(expected) < rows:
-        frame = frame.withColumn("keys", f.monotonically_increasing_id().cast("string"))
-        expected, rows = checksums(frame)
-    if not rows:
-        raise ConfigError(f"{path.name} has no rows")
-    if reader is load_lines:
-        # Spark's reader is checked as well: against the lines of the file as they are.
-        with path.open("rb") as lines:
-            plain = Counter(crc32(line.rstrip(b"\r\n")) for line in lines if line.strip())
-        if plain != Counter(expected.values()):
-            raise RocketError(f"Spark did not read the lines of {path.name} as they are")
+
+def frame_of(spark: SparkSession, rows: Sequence[Row]) -> tuple[DataFrame, dict[str, int]]:
+    """Return rows as a frame of Spark's, and key → CRC-32 of the body for each.
+
+    The rows were read by this process: to Spark a path is a pattern, and a file whose name begins with _ is not there.
+    What Spark then has is compared with them, row by row.
+    """
+    import pyarrow
+
+    expected = {str(row.key): crc32(row.body.encode()) for row in rows}
+    texts = {"body": [row.body for row in rows], "keys": [row.key for row in rows], "tags": [row.tag for row in rows]}
+    frame = spark.createDataFrame(
+        pyarrow.table({name: pyarrow.array(column, pyarrow.string()) for name, column in texts.items()})
+    )
+    if checksums(frame) != (expected, len(rows)):
+        raise RocketError("Spark has other rows than the file")
     return frame, expected
 
 
 def checksums(frame: DataFrame) -> tuple[dict[str, int], int]:
-    """Return key → CRC-32 of the body of a frame's rows, those without a key left out, and the number of rows."""
-    table = frame.select("keys", "body").toArrow().combine_chunks()
-    if not table.num_rows:
-        return {}, 0
-    bodies = table["body"].chunk(0)
-    if bodies.null_count:
-        raise ConfigError("a row has no body")
-    _, offsets, data = bodies.buffers()
-    edges = numpy.frombuffer(offsets, dtype=numpy.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
-    ranges = numpy.stack([edges[:-1], numpy.diff(edges)], axis=1).astype(numpy.int64)
-    sums = numpy.zeros(len(bodies), dtype=numpy.int64)
-    crc32_ranges(data, ranges, sums)
-    keys = table["keys"].to_pylist()
-    return {key: crc for key, crc in zip(keys, sums.tolist(), strict=True) if key}, len(keys)
+    """Return key → CRC-32 of the body of a frame's rows, and the number of rows."""
+    sums: dict[str, int] = {}
+    table = frame.select("keys", "body").toArrow()
+    for batch in table.to_batches():
+        bodies = batch["body"]
+        _, offsets, data = bodies.buffers()
+        edges = numpy.frombuffer(offsets, dtype=numpy.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
+        ranges = numpy.stack([edges[:-1], numpy.diff(edges)], axis=1).astype(numpy.int64)
+        found = numpy.zeros(len(bodies), dtype=numpy.int64)
+        crc32_ranges(data, ranges, found)
+        sums.update(zip(batch["keys"].to_pylist(), found.tolist(), strict=True))
+    return sums, table.num_rows
 
 
 def ask_earthquakes(messages: DataFrame) -> tuple[str, DataFrame]:
@@ -410,10 +359,10 @@ def _send_singly(namesrv: str, group: Group, topic: str, bodies: list[bytes]) ->
     return ledger.sound
 
 
-def _feeds(spark: SparkSession, file: Path | None, sample: Path) -> Iterator[Feed]:
+def _feeds(spark: SparkSession, file: Path | None, rows: Sequence[Row], sample: Path) -> Iterator[Feed]:
     if file is not None:
-        frame, expected = load(spark, file)
-        yield Feed(f"Your file: {file.name}", "demo-file", frame, expected, ask_anything)
+        frame, expected = frame_of(spark, rows)
+        yield Feed(f"Your file: {printable(file.name)}", "demo-file", frame, expected, ask_anything)
         return
     frame, expected = load(spark, sample / "earthquakes.ndjson")
     title = "A week of earthquakes (USGS, 31 January to 7 February 2018)"
@@ -434,8 +383,9 @@ def run(file: str | Path | None = None) -> int:
     started = time.perf_counter()
     use_installed_spark()  # which may warn, and what a session says goes to a file
     path = Path(file) if file is not None else None
+    rows: list[Row] = []
     if path is not None:
-        find_reader(path)  # a file that cannot be used is told before servers and Spark have started
+        rows = read_rows(path)  # a file that cannot be used is told before servers and Spark have started
     topics = (["demo-earthquakes", "demo-flights"] if path is None else ["demo-file"]) + ["demo-singles"]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rocket-demo-")))
@@ -464,7 +414,7 @@ def run(file: str | Path | None = None) -> int:
         line("Spark", f"{spark.version}, {spark.sparkContext.master}, Java {java.getProperty('java.version')}")
         line("consumers", f"2 of group rocket-demo, in this process ({os.getpid()}), {QUEUES} queues a topic")
         sound = True
-        for feed in _feeds(spark, path, sample):
+        for feed in _feeds(spark, path, rows, sample):
             sound &= _exchange(spark, namesrv.address, group, feed)
             bodies = [bytes(row.body, "utf-8") for row in feed.frame.select("body").limit(SINGLE_SENDS).collect()]
         sound &= _send_singly(namesrv.address, group, "demo-singles", bodies)

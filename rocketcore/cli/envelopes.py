@@ -7,8 +7,9 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocketcore.cli.files.json_text import JsonFault, json_members, json_value
-from rocketcore.cli.files.text import TextFault, decoded_line
+from rocketcore.files.faults import TextFault
+from rocketcore.files.json_text import JsonFault, json_members, json_value
+from rocketcore.files.text import decoded_line
 
 __all__ = ["ENVELOPE", "read_envelope"]
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketcore.cli.failures import CommandFailed
 from rocketcore.client.config import RECORD_BATCH_BYTES
+from rocketcore.files.faults import unreadable
 from rocketcore.printable import error_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ __all__ = [
     "count_messages",
     "format_of",
     "require_pyarrow",
-    "unreadable",
 ]
 
 FORMATS: Final = ("parquet", "arrow", "jsonl")
@@ -70,16 +70,6 @@ def require_pyarrow(form: str) -> None:
         raise CommandFailed(
             "NOT_INSTALLED", f"{form} needs {error.name}", "pip install 'rocketcore[arrow]'; jsonl needs nothing"
         ) from error
-
-
-def unreadable() -> tuple[type[Exception], ...]:
-    """Return what pyarrow raises for a file that is not what it claims to be.
-
-    Of wrong names, positions, types and sizes in it that is whatever Python or C++ has for them.
-    """
-    import pyarrow as pa
-
-    return pa.ArrowException, OSError, ValueError, LookupError, MemoryError, OverflowError, TypeError, RuntimeError
 
 
 class Growing(io.RawIOBase):

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketcore.cli.envelopes import read_envelope
-from rocketcore.cli.export_files import unreadable
-from rocketcore.cli.files.text import TextFault
 from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.files.faults import TextFault, unreadable
 from rocketcore.message import SHARDING_KEY, Message
 from rocketcore.printable import error_text
 

@@ -12,11 +12,12 @@ import click
 
 from rocketcore.cli.envelopes import ENVELOPE, read_envelope
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
-from rocketcore.cli.files.text import COMPRESSIONS, TextFault, decompressed, unpacking_errors
 from rocketcore.cli.options import command, current, named_values
 from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
 from rocketcore.errors import BrokerError
+from rocketcore.files.faults import TextFault, unpacking_errors
+from rocketcore.files.text import COMPRESSIONS, decompressed
 
 if TYPE_CHECKING:
     from rocketcore import SendResult

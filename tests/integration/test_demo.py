@@ -38,13 +38,17 @@ def demo(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPr
 
 
 def test_a_file_of_the_users_own(environment: dict[str, str], tmp_path: Path) -> None:
-    path = tmp_path / "orders.csv"
+    folder = tmp_path / "run [3]"
+    folder.mkdir()
+    (folder / "_orders1: 100%25 x.csv").write_text("id\nwrong\n")  # what the name would be as a pattern
+    path = folder / os.fsdecode(b"_orders[1]: 100%25 ?\xe9.csv")
     with path.open("w", newline="") as target:
         writer = csv.writer(target)
         writer.writerow(["id", "type", "text"])
-        writer.writerows((f"order-{number}", "paid" if number % 3 else "open", "ä\n\"'," * 3) for number in range(500))
+        writer.writerows((f"{number:06}", "paid" if number % 3 else "open", "ä\n\"'," * 3) for number in range(500))
     done = demo(environment, "--file", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Your file: _orders[1]: 100%25 ?\\udce9.csv" in done.stdout
     assert "500 of 500, missing 0, duplicated 0, corrupt 0, out of order 0" in done.stdout
     assert "all ids different, sum of CRC-32 equal" in done.stdout
     assert "Java 21" in done.stdout

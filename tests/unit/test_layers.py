@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "printable": set(),
     "service": {"codes", "errors"},
     "warning": {"service"},
+    "files": BASE - {"service"},
     "config_file": {"codes", "errors", "naming"},
     "apache_settings": {"errors", "config_file"},
     "_fast": {"errors"},

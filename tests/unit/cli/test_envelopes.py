@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rocketcore.cli.envelopes import read_envelope
-from rocketcore.cli.files.json_text import JsonFault, json_documents, json_members, json_value
-from rocketcore.cli.files.text import TextFault
+from rocketcore.files.faults import TextFault
+from rocketcore.files.json_text import JsonFault, json_documents, json_members, json_value
 
 
 def body(text: str) -> Any:

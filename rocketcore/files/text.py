@@ -9,23 +9,20 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from rocketcore.errors import ConfigError
+from rocketcore.files.faults import DamagedText, TextFault
 
 __all__ = [
     "COMPRESSIONS",
-    "DamagedText",
-    "TextFault",
     "decoded",
     "decoded_line",
     "decompressed",
     "kind_of",
     "suffixes_of",
-    "unpacking_errors",
 ]
 
 COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd"}
@@ -57,29 +54,9 @@ _ZSTD_PIECE_BYTES: Final = 1024
 """What the decompressor is given at once: it knows no limit for its output, 128 KiB for each 4 bytes."""
 
 
-class TextFault(ValueError):
-    """A text is not what it should be; ``line`` and ``column`` say where, both from 1 on, in characters."""
-
-    def __init__(self, reason: str, line: int, column: int | None = None) -> None:
-        place = f"line {line}" if column is None else f"line {line}, column {column}"
-        super().__init__(f"{place}: {reason}")
-        self.reason = reason
-        self.line = line
-        self.column = column
-
-
-class DamagedText(ValueError):
-    """A compressed file cannot be decompressed to its end."""
-
-
 def kind_of(head: bytes) -> str | None:
     """Return what a file is by its first 16 bytes; None: text, or a format without a mark."""
     return next((kind for mark, kind in _KINDS if head.startswith(mark)), None)
-
-
-def unpacking_errors() -> tuple[type[Exception], ...]:
-    """Return what reading a compressed file fails with."""
-    return OSError, EOFError, zlib.error, DamagedText
 
 
 def decompressed(file: BinaryIO, compression: str | None) -> BinaryIO:
