@@ -43,6 +43,7 @@ __all__ = [
     "GroupMember",
     "QueueProgress",
     "members_of",
+    "waiting_count",
 ]
 
 _GROUPS_PER_PAGE: Final = 2000
@@ -71,7 +72,12 @@ class QueueProgress:
     @property
     def lag(self) -> int | None:
         """How many messages wait for the group; None where it has no offset."""
-        return None if self.group_offset is None else self.broker_offset - self.group_offset
+        return None if self.group_offset is None else waiting_count(self.broker_offset, self.group_offset)
+
+
+def waiting_count(broker_offset: int, group_offset: int) -> int:
+    """Return how many messages wait: all, where the queue has begun anew and ends before the group's offset."""
+    return broker_offset - group_offset if group_offset <= broker_offset else broker_offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketcore.admin.groups import STORED_OFFSETS
+from rocketcore.admin.groups import STORED_OFFSETS, waiting_count
 from rocketcore.admin.messages import messages_in, pull_header
 from rocketcore.admin.redrive import RedriveAdmin
 from rocketcore.admin.requests import BROKER_RUNTIME_INFO, CLUSTER_INFO, Request, topic_stats
@@ -161,7 +161,7 @@ def _read_whole(body: bytes) -> dict[str, dict[str, GroupProgress]]:
 
 
 def _count(progress: GroupProgress, broker_offset: int, consumer_offset: int, last_timestamp: int) -> None:
-    progress.lag += max(0, broker_offset - consumer_offset)
+    progress.lag += waiting_count(broker_offset, consumer_offset)
     progress.end += broker_offset
     if last_timestamp > 0:
         progress.consumed_at = max(last_timestamp, progress.consumed_at or 0)

@@ -296,7 +296,7 @@ class BrokerMetrics:
             if queue_id and not queue_id % _QUEUES_A_STEP:
                 await slices.step()
             done = committed.get(queue_id, 0)
-            done = done if done > begin else begin
+            done = done if begin < done <= end else begin  # behind the end: the queue began anew
             handed = pulled.get(queue_id, 0)
             handed = handed if handed > done else done
             if done == handed == end and not pops:  # of most queues there is nothing to say

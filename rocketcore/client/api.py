@@ -90,6 +90,9 @@ SEND_STATUSES: Final = {
 }
 """Response codes that say that the message is stored."""
 
+OFFSET_RESET: Final = "OFFSET_RESET"
+"""Remark of a pull's answer that alone tells an administrator's reset from a queue that does not have the offset."""
+
 
 class PullStatus(Enum):
     """How a pull ended (Java: ``PullStatus``)."""
@@ -112,11 +115,15 @@ class PullHead(NamedTuple):
     max_offset: int
     suggest_which_broker_id: int
     offset_delta: int
+    reset: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """Answer to a pull; ``body`` holds stored messages back to back (Java: ``PullResult``)."""
+    """Answer to a pull; ``body`` holds stored messages back to back (Java: ``PullResult``).
+
+    reset  the group goes on elsewhere because an administrator asked for it
+    """
 
     status: PullStatus
     next_begin_offset: int
@@ -124,6 +131,7 @@ class PullResult:
     max_offset: int
     suggest_which_broker_id: int
     offset_delta: int
+    reset: bool
     body: bytes
 
 
@@ -235,6 +243,7 @@ def pull_head(response: RemotingCommand, address: str, topic: str, queue_id: int
         answer.max_offset,
         answer.suggest_which_broker_id,
         answer.offset_delta or 0,
+        status is PullStatus.OFFSET_ILLEGAL and response.remark == OFFSET_RESET,
     )
 
 

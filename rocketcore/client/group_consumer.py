@@ -339,7 +339,7 @@ class GroupConsumer(Subscriber):
                 paused = self._readers[queue].process_queue.paused
                 self.offsets.update(queue, offset, reset=True)
                 self.own(queue, offset).process_queue.paused = paused
-            await self.offsets.persist(owned)
+            await self.offsets.persist(owned, asked=True)
 
     def queues(self, *, include_retry: bool = False) -> list[MessageQueue]:
         """Return the queues of subscribed topics that this consumer reads now, sorted.

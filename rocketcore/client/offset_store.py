@@ -19,7 +19,7 @@ from rocketcore.client import api
 from rocketcore.client.config import StartFrom
 from rocketcore.client.instance import ClientInstance
 from rocketcore.config_file import replace_file
-from rocketcore.errors import ConfigError, DecodeError, RocketError, TransportError
+from rocketcore.errors import BrokerError, ConfigError, DecodeError, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
 from rocketcore.warning import Recurring, warn
@@ -44,8 +44,19 @@ class OffsetStore(ABC):
         """Return the stored offset of a queue, None without one."""
 
     @abstractmethod
-    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Write the offsets that changed, of the given queues or of all; what fails is tried again the next time."""
+    async def persist(self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False) -> None:
+        """Write the offsets that changed, of the given queues or of all; what fails is tried again the next time.
+
+        asked  somebody asked for these offsets: they are written also where the group is further
+        """
+
+    def written(self, queue: MessageQueue) -> int | None:
+        """Return the offset of a queue that was read or written last, None without one."""
+        return self._written.get(queue)
+
+    async def stored(self, queue: MessageQueue, address: str) -> int | None:
+        """Return what a broker has of others for a queue, and take no notice of it; None without one."""
+        return None
 
     def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
         """Note an offset; one that is smaller than the last counts only as a reset."""
@@ -67,12 +78,18 @@ class OffsetStore(ABC):
 
 
 class RemoteOffsetStore(OffsetStore):
-    """Offsets kept by the broker of each queue."""
+    """Offsets kept by the broker of each queue.
+
+    Before an offset is written the broker is asked what it has: a member that was away for a while, or has not heard
+    yet that its queue went, would take back what another member has stored meanwhile.
+    """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         super().__init__()
         self._instance = instance
         self._group = group
+        self._ahead: set[MessageQueue] = set()
+        """Queues of which was told that another member is ahead."""
 
     async def read(self, queue: MessageQueue) -> int | None:
         address, _ = self._instance.routes.subscribe_address(queue.broker)
@@ -82,17 +99,19 @@ class RemoteOffsetStore(OffsetStore):
             return offset
         return None
 
-    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+    async def persist(self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False) -> None:
         # One commit of a topic at a time: brokers up to 5.5.0 can lose one of two first commits of a group that arrive
         # together (ConsumerOffsetManager.commitOffset makes the topic's table without a lock).
         by_topic: dict[tuple[str, str], dict[MessageQueue, int]] = {}
         for queue, offset in self._changed(queues).items():
             by_topic.setdefault((queue.broker, queue.topic), {})[queue] = offset
-        await asyncio.gather(*map(self._persist_all, by_topic.values()))
+        await asyncio.gather(*(self._persist_all(offsets, asked) for offsets in by_topic.values()))
 
-    async def _persist_all(self, offsets: dict[MessageQueue, int]) -> None:
+    async def _persist_all(self, offsets: dict[MessageQueue, int], asked: bool) -> None:
         for queue, offset in offsets.items():
             try:
+                if not asked and await self._others_are_ahead(queue, offset):
+                    continue
                 address, _ = self._instance.routes.subscribe_address(queue.broker)
                 await api.update_consumer_offset(
                     self._instance.remoting, address, self._group, queue, offset, OFFSET_TIMEOUT
@@ -104,6 +123,30 @@ class RemoteOffsetStore(OffsetStore):
                     return  # the broker does not answer: the other queues would only wait for the same
             else:
                 self._written[queue] = offset
+
+    async def _others_are_ahead(self, queue: MessageQueue, offset: int) -> bool:
+        """Say whether another member has stored an offset behind ours since we read or wrote it; it counts then."""
+        try:
+            address, _ = self._instance.routes.subscribe_address(queue.broker)
+            stored = await self.stored(queue, address)
+        except (BrokerError, DecodeError):  # a broker that does not say is told as before
+            return False
+        if stored is None or stored <= offset or stored == self._written.get(queue):
+            return False
+        if queue not in self._ahead:
+            self._ahead.add(queue)
+            text = "offset not stored, another member is ahead group=%s queue=%s offset=%d stored=%d"
+            logger.warning(text, self._group, queue, offset, stored)
+        return True
+
+    def forget(self, queue: MessageQueue) -> None:
+        super().forget(queue)
+        self._ahead.discard(queue)
+
+    async def stored(self, queue: MessageQueue, address: str) -> int | None:
+        return await api.query_consumer_offset(
+            self._instance.remoting, address, self._group, queue, OFFSET_TIMEOUT, set_zero_if_not_found=False
+        )
 
 
 async def find_offset(instance: ClientInstance, queue: MessageQueue, where: int | StartFrom) -> int:
@@ -166,7 +209,7 @@ class LocalOffsetStore(OffsetStore):
     def forget(self, queue: MessageQueue) -> None:
         """Keep the offset: a queue that comes back goes on where it was, and this is the only place that knows."""
 
-    async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
+    async def persist(self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False) -> None:
         changed = self._changed(queues)
         if not changed:
             return

@@ -36,6 +36,12 @@ class ProcessQueue:
         self.room = asyncio.Event()
         """Set while the next pull may begin: ``config`` bounds what is here in messages, bytes and offsets."""
         self.room.set()
+        self.first_offset = next_offset
+        """Where this began to be read."""
+        self.polled = next_offset
+        """Behind the last message that a poll returned."""
+        self.unstored = False
+        """Whether polls have come further than what was noted to be stored."""
         self.next_offset = next_offset
         """Where the next pull begins."""
         self.max_offset = next_offset
@@ -149,6 +155,12 @@ class ProcessQueue:
         self.returning.clear()
         self.cached_bytes = 0
         self._check_room()
+
+    def restart(self, offset: int) -> None:
+        """Begin at another offset, as if this were new."""
+        self.clear()
+        self.first_offset = self.polled = self.next_offset = self.max_offset = offset
+        self.unstored = False
 
     @property
     def commit_offset(self) -> int:

@@ -10,6 +10,7 @@ RocketMQ 5.5.0: ``DefaultLitePullConsumer``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Unpack
@@ -31,8 +32,11 @@ from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
+from rocketcore.warning import warn
 
 __all__ = ["PullConsumer"]
+
+logger = logging.getLogger(__name__)
 
 
 class Polled:
@@ -62,7 +66,8 @@ class PullConsumer(GroupConsumer):
             raise ConfigError("ordered is for PushConsumer: a PullConsumer sees each queue in order anyway")
         self._assigned: set[MessageQueue] = set()
         self._assigned_topics: dict[str, SubscriptionData] = {}
-        self._polled: dict[MessageQueue, int] = {}
+        self._polled: set[ProcessQueue] = set()
+        """What has ``unstored`` polls. A queue that was lost, sought in or reset begins without."""
 
     # Which queues
 
@@ -148,17 +153,25 @@ class PullConsumer(GroupConsumer):
                     await self._news.wait()
         except TimeoutError:
             return []
-        for message in messages:
-            self._polled[message.queue] = message.offset + 1
+        for process_queue, taken in polled.process_queues:
+            process_queue.polled = taken[-1].offset + 1
+            process_queue.unstored = True
+            self._polled.add(process_queue)
         return messages
 
     def put_back(self, polled: Polled) -> None:
         """Have later polls return again what one took and could not hand over."""
         for process_queue, messages in polled.process_queues:
             reader = self._readers.get(process_queue.queue)
-            if reader is not None and reader.process_queue is process_queue:
+            if (
+                reader is not None
+                and reader.process_queue is process_queue
+                and process_queue.first_offset <= messages[0].offset <= process_queue.polled
+            ):
                 process_queue.put_back(messages)
-                self._polled[process_queue.queue] = messages[0].offset
+                process_queue.polled = messages[0].offset
+                process_queue.unstored = True
+                self._polled.add(process_queue)
                 self.arrived(process_queue)
         polled.process_queues.clear()
 
@@ -198,7 +211,6 @@ class PullConsumer(GroupConsumer):
             reader = self.reader_of(queue)
             await self._stop_pulling([reader])
             self.own(queue, start).process_queue.paused = reader.process_queue.paused
-            self._polled.pop(queue, None)
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the message of a queue that a poll would return next."""
@@ -221,20 +233,38 @@ class PullConsumer(GroupConsumer):
     async def commit(self, offsets: Mapping[MessageQueue, int] | ReceivedMessage | None = None) -> None:
         """Store how far the group is: what polls have returned, or as far as ``offsets`` says.
 
+        A message counts as long as its queue is this consumer's and stands where polls have brought it: one of a queue
+        that has gone, or was sought in or reset meanwhile, is not stored, and a warning says so.
+
         offsets  of each queue the offset of the next message to read; or the last message of a queue that is done
-        raises   ConfigError for anything else
+        raises   ConfigError for anything else, and for an offset of a queue that this consumer does not read
         """
-        if isinstance(offsets, ReceivedMessage):
-            offsets = {offsets.queue: offsets.offset + 1}
-        if offsets is not None:
+        asked = offsets is not None and not isinstance(offsets, ReceivedMessage)
+        if offsets is not None and not isinstance(offsets, ReceivedMessage):
             _check_offsets(offsets)
-            offsets = {self.wire_queue(queue): offset for queue, offset in offsets.items()}
         await self.start()
         if offsets is None:
             offsets = {queue: reader.process_queue.commit_offset for queue, reader in self._readers.items()}
+        elif isinstance(offsets, ReceivedMessage):
+            offsets = self._next_of(offsets)
+        else:
+            offsets = {self.reader_of(queue).process_queue.queue: offset for queue, offset in offsets.items()}
         for queue, offset in offsets.items():
             self.offsets.update(queue, offset, reset=True)
-        await self.offsets.persist(offsets)
+        await self.offsets.persist(offsets, asked=asked)
+
+    def _next_of(self, message: ReceivedMessage) -> dict[MessageQueue, int]:
+        """Return what to store for a message that is done: nothing where its queue is no longer what it came from."""
+        queue = self.wire_queue(message.queue)
+        reader = self._readers.get(queue)
+        if reader is None:
+            why = "its queue is not this consumer's any more"
+        elif not reader.process_queue.first_offset <= message.offset < reader.process_queue.polled:
+            why = "its queue went, or was moved, since it was polled"
+        else:
+            return {queue: message.offset + 1}
+        warn(logger, "message not committed, %s group=%s queue=%s offset=%d", why, self.group, queue, message.offset)
+        return {}
 
     def note_offsets(self, queues: Iterable[MessageQueue]) -> None:
         if self.config.auto_commit and self._closed:
@@ -242,9 +272,11 @@ class PullConsumer(GroupConsumer):
 
     def _note_polled(self) -> None:
         """Note what polls have returned as done; called when the application asks for more, or closes."""
-        for queue, offset in self._polled.items():
-            if queue in self._readers:
-                self.offsets.update(queue, offset, reset=True)
+        for process_queue in self._polled:
+            reader = self._readers.get(process_queue.queue)
+            if process_queue.unstored and reader is not None and reader.process_queue is process_queue:
+                self.offsets.update(process_queue.queue, process_queue.polled, reset=True)
+            process_queue.unstored = False
         self._polled.clear()
 
 

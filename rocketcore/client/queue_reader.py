@@ -9,8 +9,9 @@ RocketMQ 5.5.0: ``PullMessageService``, ``DefaultMQPushConsumerImpl.pullMessage`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketcore.client import api
 from rocketcore.client.api import PullResult, PullStatus
@@ -18,6 +19,7 @@ from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.codes import MASTER_ID, PullSysFlag
 from rocketcore.errors import (
+    BrokerError,
     DecodeError,
     FlowControl,
     RocketError,
@@ -28,7 +30,7 @@ from rocketcore.filter import TAG
 from rocketcore.message import ReceivedMessage, hand_out, leave_namespace
 from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
-from rocketcore.protocol.message import decode_messages
+from rocketcore.protocol.message import decode_messages, first_place
 from rocketcore.warning import warn
 
 __all__ = ["QueueReader"]
@@ -38,12 +40,25 @@ logger = logging.getLogger(__name__)
 PULL_DELAY_ON_ERROR: Final = 1.0
 PULL_DELAY_ON_FLOW_CONTROL: Final = 0.02
 REQUEST_MARGIN: Final = 15.0
+TIMES_BEHIND: Final = 2
+"""Answers after one another that have a queue end before what was read of it, until that is believed."""
+
+
+class Last(NamedTuple):
+    """The last message that was read of a queue: what tells the queue from one that took its place."""
+
+    offset: int
+    physical_offset: int
+    store_timestamp: int
 
 
 class QueueReader:
     """One owned queue: its process queue and the task that pulls into it."""
 
-    __slots__ = ("_at_end", "_broker_id", "_consumer", "_failing", "_task", "process_queue")
+    __slots__ = (
+        "_at_end", "_broker_id", "_consumer", "_failing", "_last", "_max_offset", "_may_be_another", "_task",
+        "_times_behind", "process_queue",
+    )  # fmt: skip
 
     def __init__(self, consumer: Subscriber, process_queue: ProcessQueue) -> None:
         self.process_queue = process_queue
@@ -52,6 +67,12 @@ class QueueReader:
         self._at_end = False
         """Whether the next pull begins at the end of the queue as we know it, and may be held until it grows."""
         self._failing = False
+        self._last: Last | None = None
+        self._max_offset = 0
+        """Where the queue ended when its master last said."""
+        self._may_be_another = False
+        """Whether another queue may have taken the place of ours: its broker was away, or has it end earlier."""
+        self._times_behind = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -119,7 +140,7 @@ class QueueReader:
         queue, begun, may_hold = process_queue.queue, process_queue.next_offset, self._at_end
         asked_at = consumer.clock.monotonic()
         subscription = consumer.find_subscription(queue.topic)
-        address, _ = consumer.instance.routes.subscribe_address(queue.broker, self._broker_id)
+        address, broker_id = consumer.instance.routes.subscribe_address(queue.broker, self._broker_id)
         with_subscription = bool(consumer.pull_flags & PullSysFlag.SUBSCRIPTION) and subscription is not None
         header = PullMessageRequestHeader(
             consumer_group=consumer.group,
@@ -140,6 +161,7 @@ class QueueReader:
         process_queue.last_pull = consumer.clock.monotonic()
         if self._failing:
             self._failing = False
+            self._may_be_another = True
             consumer.pulled(queue)
         self._broker_id = result.suggest_which_broker_id
         # Where files of a queue are deleted, Apache names the next file with PULL_NOT_FOUND; but a pull that it may
@@ -148,14 +170,24 @@ class QueueReader:
         if process_queue.dropped:
             return 0.0
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            if result.next_begin_offset == begun:  # a reset to where we are, or a broker that does not know its queue
-                return PULL_DELAY_ON_ERROR
-            await self._offset_moved(result)
-            return 0.0
+            return await self._offset_moved(result, begun, address, broker_id == MASTER_ID)
+        self._times_behind = 0
+        if broker_id == MASTER_ID:
+            if self._may_be_another or result.max_offset < self._max_offset:
+                self._may_be_another = True  # also if this fails
+                if await self._is_another_queue(address):
+                    await self._begin_anew(result, address)
+                    return 0.0
+                self._may_be_another = False
+                if process_queue.dropped:
+                    return 0.0
+            self._max_offset = result.max_offset
         messages: list[ReceivedMessage] = []
         next_offset = result.next_begin_offset
         if result.status is PullStatus.FOUND:
             messages, next_offset = self._wanted(result, subscription)
+            if messages:
+                self._last = Last(messages[-1].offset, messages[-1].physical_offset, messages[-1].store_timestamp)
         if subscription is None or subscription.takes_all:
             consumer.gaps.find(queue, process_queue.next_offset, messages, next_offset)
         process_queue.put(messages, next_offset)
@@ -198,26 +230,97 @@ class QueueReader:
         kind = "body", message.topic
         self._consumer.failures.warn(kind, text, group, message.queue, message.offset, error)
 
-    async def _offset_moved(self, result: PullResult) -> None:
-        """Go on where the broker says: the offset asked for is not in the queue any more, or not yet.
+    async def _offset_moved(self, result: PullResult, begun: int, address: str, from_master: bool) -> float:
+        """Go on where the broker says, or where nothing is lost: the queue does not have the offset asked for.
 
-        What was pulled before is ours to hand out, though the broker has deleted it. Behind a queue's end it has the
-        offsets of messages that are still to come: it does not count then.
+        What was pulled before is ours to hand out, though the broker has deleted it. A group that was reset begins at
+        its new offset with nothing from before. Returns how long to wait before the next pull.
         """
         consumer, process_queue = self._consumer, self.process_queue
-        begun, moved = process_queue.next_offset, result.next_begin_offset
-        if moved >= begun:
-            what = f"{moved - begun} offsets were deleted unread"
-            process_queue.put([], moved)
+        moved, in_range = result.next_begin_offset, result.min_offset <= begun <= result.max_offset
+        if result.reset or (in_range and moved != begun):
+            await self._go_to(moved, "those of the group were reset")
+        elif begun > result.max_offset:
+            return await self._behind_the_end(result, address, from_master)
+        elif moved == begun:  # a broker that does not know its queue
+            return PULL_DELAY_ON_ERROR
         else:
-            what = "the queue ends before what was read of it"
-            process_queue.clear()
-            process_queue.next_offset = process_queue.max_offset = moved
-            consumer.offsets.update(process_queue.queue, moved, reset=True)
-        if result.min_offset <= begun <= result.max_offset:
-            what = "those of the group were reset"
-        text = "offset moved, %s group=%s queue=%s from=%d to=%d"
-        warn(logger, text, what, consumer.group, process_queue.queue, begun, moved)
-        if moved < begun:
-            await consumer.offsets.persist([process_queue.queue])
+            process_queue.put([], moved)
+            self._tell_moved(f"{moved - begun} offsets were deleted unread", begun, moved)
+            consumer.arrived(process_queue)
+        return 0.0
+
+    async def _behind_the_end(self, result: PullResult, address: str, from_master: bool) -> float:
+        """Find where to go on in a queue that ends before what was read of it; return as ``_offset_moved``.
+
+        A slave may only be late, and an empty queue may be one that its broker has not read yet: neither moves us.
+        """
+        self._may_be_another = True
+        self._times_behind += 1
+        if not from_master:
+            self._broker_id = MASTER_ID
+            return PULL_DELAY_ON_ERROR
+        if result.max_offset == 0 or self._times_behind < TIMES_BEHIND:
+            return PULL_DELAY_ON_ERROR
+        process_queue, last = self.process_queue, self._last
+        earliest = -1
+        with contextlib.suppress(BrokerError):  # one that does not say
+            earliest = await api.earliest_store_time(
+                self._consumer.instance.remoting, address, process_queue.queue, REQUEST_MARGIN
+            )
+        if last is not None and 0 <= earliest <= last.store_timestamp:
+            # It holds messages that are older than what we read of it: it is the same, and has lost its last ones.
+            to = min(process_queue.commit_offset, result.max_offset)
+            await self._go_to(to, "the queue has lost its end")
+        else:
+            await self._begin_anew(result, address)
+        return 0.0
+
+    async def _begin_anew(self, result: PullResult, address: str) -> None:
+        """Go on in a queue that is another one than before, where the group stands in it, or else at its beginning."""
+        queue, offsets = self.process_queue.queue, self._consumer.offsets
+        stored = await offsets.stored(queue, address)
+        # What we have stored ourselves is of the queue that was.
+        if stored is not None and result.min_offset <= stored <= result.max_offset and stored != offsets.written(queue):
+            await self._go_to(stored, "the queue begins anew, its group has stored this")
+        else:
+            await self._go_to(result.min_offset, "the queue begins anew, and is read from its first message on")
+
+    async def _is_another_queue(self, address: str) -> bool:
+        """Look whether the last message that we read is still where it was."""
+        last, queue = self._last, self.process_queue.queue
+        if last is None:
+            return False
+        header = PullMessageRequestHeader(
+            consumer_group=self._consumer.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=last.offset,
+            max_msg_nums=1,
+            sys_flag=int(PullSysFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription="*",
+            expression_type=TAG,
+            bname=queue.broker,
+        )
+        result = await api.pull_message(self._consumer.instance.remoting, address, header, REQUEST_MARGIN)
+        if result.status is not PullStatus.FOUND:
+            return False
+        place = first_place(result.body)
+        return place is not None and place != (last.physical_offset, last.store_timestamp)
+
+    async def _go_to(self, offset: int, why: str) -> None:
+        """Read on at another offset, which is the group's from now on; what is being worked on does not count."""
+        process_queue, consumer = self.process_queue, self._consumer
+        self._tell_moved(why, process_queue.next_offset, offset)
+        process_queue.restart(offset)
+        self._last, self._times_behind, self._may_be_another, self._at_end = None, 0, False, False
+        consumer.offsets.update(process_queue.queue, offset, reset=True)
+        await consumer.offsets.persist([process_queue.queue], asked=True)
         consumer.arrived(process_queue)
+
+    def _tell_moved(self, why: str, begun: int, moved: int) -> None:
+        text = "offset moved, %s group=%s queue=%s from=%d to=%d"
+        warn(logger, text, why, self._consumer.group, self.process_queue.queue, begun, moved)

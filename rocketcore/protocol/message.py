@@ -33,7 +33,7 @@ from rocketcore.message import RETRY_TOPIC, UNIQ_KEY, MessageQueue, ReceivedMess
 from rocketcore.protocol.compression import decompress as decompress_body
 from rocketcore.table import Table
 
-__all__ = ["decode_message", "decode_messages"]
+__all__ = ["decode_message", "decode_messages", "first_place"]
 
 _ROWS: Final = 64
 _COLUMNS: Final = kernel.STORED_COLUMNS
@@ -138,6 +138,17 @@ def decode_message(data: bytes, broker_name: str = "", *, check_crc: bool = True
     if len(messages) != 1:
         raise DecodeError(f"{len(messages)} messages in place of one")
     return messages[0]
+
+
+def first_place(data: bytes) -> tuple[int, int] | None:
+    """Return physical offset and store time of the first record in the answer to a pull; None where it is damaged."""
+    row = Table(1, _COLUMNS).view
+    try:
+        if not kernel.scan_stored(data, 0, len(data), row)[0]:
+            return None
+    except DecodeError:
+        return None
+    return row[0, kernel.PHYSICAL_OFFSET], row[0, kernel.STORE_TIMESTAMP]
 
 
 def _received(data: bytes, row: list[int], broker_name: str) -> ReceivedMessage:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import rocketcore as rmq
+from rocketcore.admin.client import Admin
 from rocketcore.local import LocalCluster
 from tests.unit.client.interruptions import Stop, at_each_line, stop
 
@@ -241,14 +242,62 @@ def test_auto_commit_stores_what_earlier_polls_returned(
 
 
 def test_an_offset_beyond_the_queue_is_corrected(cluster: LocalCluster, make_topic: MakeTopic, group: str) -> None:
+    """The messages that are there may all be of a queue that began anew: they are read."""
     topic = make_topic(queues=1)
     queue = rmq.MessageQueue(topic, "broker-a", 0)
     fill(cluster, topic, 3, queue)
-    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
-        consumer.commit({queue: 1000})
+    with Admin(cluster.namesrv) as admin, rmq.PullConsumer(cluster.namesrv, group=group) as consumer:
+        admin.create_group(group)
+        admin.update_consumer_offset(group, queue, 1000)
+        assert [row.lag for row in admin.group_lag(group, topic) if row.queue == queue] == [3]
         consumer.assign([queue])
         fill(cluster, topic, 2, queue)
-        deadline = time.monotonic() + 10
-        while consumer.position(queue) == 1000 and time.monotonic() < deadline:
-            consumer.poll(timeout=0.05)
-        assert consumer.position(queue) <= 5
+        assert len(poll_all(consumer, 5)) == 5
+        assert consumer.position(queue) == 5
+
+
+def test_nothing_is_stored_of_a_queue_that_is_not_this_members(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(queues=1)
+    queue, other = rmq.MessageQueue(topic, "broker-a", 0), rmq.MessageQueue(topic, "broker-b", 0)
+    fill(cluster, topic, 10, queue)
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.assign([queue])
+        messages = consumer.poll(timeout=5.0)
+        consumer.commit(messages[4])
+        assert consumer.committed(queue) == 5
+        consumer.assign([other])
+        consumer.commit(messages[0])
+        with pytest.raises(rmq.ConfigError, match="not among the queues"):
+            consumer.commit({queue: 1})
+        consumer.assign([queue])
+        consumer.commit(messages[0])
+        assert consumer.committed(queue) == 5
+        consumer.seek(queue, 2)
+        consumer.commit(messages[9])
+        assert consumer.committed(queue) == 5
+        assert [message.offset for message in consumer.poll(timeout=5.0)] == list(range(2, 10))
+        consumer.commit({queue: 3})
+        assert consumer.committed(queue) == 3
+    assert caplog.text.count("message not committed") == 3
+
+
+def test_a_member_that_was_away_takes_nothing_back(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It still believes that the queue is its own, and stores in the background, on commit and on close."""
+    topic = make_topic(queues=1)
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    fill(cluster, topic, 10, queue)
+    with Admin(cluster.namesrv) as admin:
+        with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first", auto_commit=True) as consumer:
+            consumer.assign([queue])
+            messages = consumer.poll(timeout=5.0, max_messages=4)
+            admin.update_consumer_offset(group, queue, 9)
+            consumer.commit(messages[2])
+            assert admin.consumer_offset(group, queue) == 9
+            consumer.poll(timeout=5.0, max_messages=2)
+            consumer.commit()
+        assert admin.consumer_offset(group, queue) == 9
+    assert "another member is ahead" in caplog.text

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from rocketcore.admin.groups import waiting_count
 from rocketcore.admin.shapes import message_object, permission_text, queue_row, route_rows, topic_kind
 from rocketcore.admin.timestamps import timestamp
 from rocketcore.codes import Permission
@@ -94,7 +95,7 @@ def _group(
     return {
         "group": group,
         "queues": len(known),
-        "lag": sum(max(0, bounds[queue].max_offset - max(offset, 0)) for queue, offset in known.items()),
+        "lag": sum(waiting_count(bounds[queue].max_offset, max(offset, 0)) for queue, offset in known.items()),
         "overtaken": sum(max(0, bounds[queue].min_offset - offset) for queue, offset in known.items()),
     }
 
