@@ -11,6 +11,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketcore import aio
     from rocketcore.admin.client import Admin
     from rocketcore.client.arrow import read_arrow
     from rocketcore.client.config import ConsumerConfig, ProducerConfig
@@ -129,6 +130,7 @@ __all__ = [
     "TransactionState",
     "TransportError",
     "__version__",
+    "aio",
     "read_arrow",
 ]
 
@@ -138,6 +140,8 @@ _logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
+    if name == "aio":
+        return _import_module("rocketcore.aio")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

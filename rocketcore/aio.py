@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import AsyncAdmin as Admin
-    from rocketcore.client.producer import Producer
-    from rocketcore.client.pull import PullConsumer
-    from rocketcore.client.push import PushConsumer
-    from rocketcore.client.simple import SimpleConsumer
+    from rocketcore.client.faces.consumers import PullConsumer, PushConsumer, SimpleConsumer
+    from rocketcore.client.faces.producer import Producer
 
 _NAMES = {
     "Admin": ("rocketcore.admin.client", "AsyncAdmin"),
-    "Producer": ("rocketcore.client.producer", "Producer"),
-    "PullConsumer": ("rocketcore.client.pull", "PullConsumer"),
-    "PushConsumer": ("rocketcore.client.push", "PushConsumer"),
-    "SimpleConsumer": ("rocketcore.client.simple", "SimpleConsumer"),
+    "Producer": ("rocketcore.client.faces.producer", "Producer"),
+    "PullConsumer": ("rocketcore.client.faces.consumers", "PullConsumer"),
+    "PushConsumer": ("rocketcore.client.faces.consumers", "PushConsumer"),
+    "SimpleConsumer": ("rocketcore.client.faces.consumers", "SimpleConsumer"),
 }
 
 __all__ = ["Admin", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer"]

@@ -117,6 +117,8 @@ class AdminBase:
         self._signer = signer_of(access_key, secret_key)
         self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
         self._own: RemotingClient | None = None
+        self._enter: Callable[[], object] = lambda: None
+        """Refuses any event loop but that of the connections."""
         self._closed = False
         self.left_out: dict[str, RocketError] | None = None
 
@@ -128,22 +130,31 @@ class AdminBase:
 
     async def close(self) -> None:
         """Close the connections; a second call does nothing."""
-        self._closed = True
-        own, self._own = self._own, None
+        own = self._own
         if own is not None:
-            self._remoting = None
+            self._enter()
+            self._own = self._remoting = None
+        self._closed = True
+        if own is not None:
             await own.close()
 
     def _connections(self) -> Remoting:
         if self._closed:
             raise ClientClosed("the admin client is closed")
         if self._remoting is None:
+            import weakref
+
+            from rocketcore.client.faces.guard import Guard
             from rocketcore.transport.client import RemotingClient
 
             self._own = RemotingClient(
                 tls=self._tls, hooks=self._hooks, signer=self._signer, address_map=self._address_map
             )
             self._remoting = _AskTwice(self._own)
+            guard = Guard("aio.Admin", self._own)
+            self._enter = guard.enter
+            weakref.finalize(self, guard.forgotten)
+        self._enter()
         return self._remoting
 
     async def _pause(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-__all__ = ["BlockingMethods", "blocking", "on_loop"]
+__all__ = ["BlockingMethods", "blocking", "of_method", "on_loop"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -26,7 +26,7 @@ class BlockingMethods(Protocol):
         """Run a coroutine of that object to its end."""
 
 
-def _of_method(error: TypeError, kind: type, name: str) -> TypeError:
+def of_method(error: TypeError, kind: type, name: str) -> TypeError:
     """Return an error about arguments that names the method that was called, not the one that it runs."""
     text = str(error)
     place = text.find(f"{name}()")
@@ -41,7 +41,7 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> C
         try:
             coroutine: Coroutine[Any, Any, T] = getattr(self._logic(), name)(*arguments, **options)
         except TypeError as error:
-            raise _of_method(error, type(self), name) from None
+            raise of_method(error, type(self), name) from None
         return self._run(coroutine)
 
     functools.update_wrapper(call, method)
@@ -58,7 +58,7 @@ def on_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
             try:
                 result: T = run(*arguments, **options)
             except TypeError as error:
-                raise _of_method(error, type(self), name) from None
+                raise of_method(error, type(self), name) from None
             return result
 
         return self._run(on_loop())

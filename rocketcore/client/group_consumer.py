@@ -66,7 +66,6 @@ class GroupConsumer(Subscriber):
         self._tasks: list[PeriodicTask] = []
         self._backoff = Backoff(UNBALANCED_INTERVAL, max(UNBALANCED_INTERVAL, config.rebalance_interval))
         self._next_try: asyncio.TimerHandle | None = None
-        self._ended = asyncio.Event()
         self._store_first = False
         self._shared: set[str] = set()
         """Topics whose share of queues this member has had."""
@@ -171,10 +170,12 @@ class GroupConsumer(Subscriber):
             ends.push_async_callback(self._remoting.close)
             ends.push_async_callback(self._stop_handling)
             ends.push_async_callback(self._stop_all_pulling)
+            ends.push_async_callback(self._stop_joining)
             for task in self._tasks:
                 ends.push_async_callback(task.stop)
             for task in self._tasks:
                 await task.stop()
+            await self._stop_joining()
             await self._stop_all_pulling()
             await self._finish()
             await self._finish_replies()

@@ -32,7 +32,7 @@ class BlockingClient(Protocol):
     def close(self) -> None:
         """Finish and close."""
 
-    def forked(self) -> None:
+    def _in_child(self) -> None:
         """Called in the child after a fork, before anything else runs there."""
 
 
@@ -80,7 +80,7 @@ class _Watch:
         self._lock = threading.RLock()  # another thread of the parent may have held it
         self._closing = set()
         for client in list(self._clients):
-            client.forked()
+            client._in_child()
 
 
 def _close(name: str, close: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""The asyncio producer, public as ``rocketcore.aio.Producer``: a ``Sender`` and what goes on by itself on its loop.
+"""The asyncio producer: a ``Sender`` and what goes on by itself on its loop. ``rocketcore.aio.Producer`` calls it.
 
 The blocking ``rocketcore.Producer`` is in ``rocketcore.client.sync_producer``.
 
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
@@ -36,15 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-logger = logging.getLogger(__name__)
-
 
 class Producer(Sender):
-    """Sends messages on an event loop (Java: ``DefaultMQProducer``).
-
-    Use it as ``async with``, or just send: it starts on first use; ``close()`` sends what ``send_nowait`` took, leaves
-    the group and closes the connections. All methods belong to one event loop.
-    """
+    """Sends messages on an event loop (Java: ``DefaultMQProducer``); starts on first use."""
 
     def __init__(
         self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
@@ -70,6 +62,7 @@ class Producer(Sender):
         self._accumulator: Accumulator | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._close_lock = asyncio.Lock()
+        self._ended = False
 
     @property
     def client_id(self) -> str:
@@ -89,18 +82,10 @@ class Producer(Sender):
             if error is None:  # what ended the block says more
                 raise
 
-    def __del__(self) -> None:
-        tasks, loop = getattr(self, "_tasks", None), getattr(self, "_loop", None)
-        if not tasks or self._closed or loop is None:
-            return
-        try:
-            warnings.warn(
-                f"unclosed {self!r}: await close(), or use it with 'async with'", ResourceWarning, stacklevel=2
-            )
-        finally:
-            if not loop.is_closed():
-                with contextlib.suppress(RuntimeError):  # it was closed meanwhile
-                    loop.call_soon_threadsafe(_give_up, tasks, self._client)
+    @property
+    def is_open(self) -> bool:
+        """Whether it has started, and not ended."""
+        return self._loop is not None and not self._ended
 
     async def start(self) -> None:
         """Begin heartbeats and route refresh; a second call does nothing."""
@@ -217,6 +202,7 @@ class Producer(Sender):
         self.refuse()
         tasks, self._tasks = self._tasks, []
         async with contextlib.AsyncExitStack() as ends:
+            ends.callback(self._end_here)
             ends.push_async_callback(self._client.close)
             ends.push_async_callback(asyncio.to_thread, self._end_traces)
             for task in tasks:
@@ -226,22 +212,8 @@ class Producer(Sender):
             if tasks:
                 await self.instance.unregister()
 
+    def _end_here(self) -> None:
+        self._ended = True
+
     def __repr__(self) -> str:
         return f"<aio.Producer group={self.config.group!r} client_id={self.client_id!r}>"
-
-
-def _give_up(tasks: list[PeriodicTask | LoopChecks], remoting: RemotingClient) -> None:
-    """End what a forgotten producer has on its loop."""
-
-    async def end() -> None:
-        for task in tasks:
-            await task.stop()
-        await remoting.close()
-
-    ending = asyncio.get_running_loop().create_task(end(), name="producer-forgotten")
-    _ENDING.add(ending)
-    ending.add_done_callback(_ENDING.discard)
-
-
-_ENDING: Final[set[asyncio.Task[None]]] = set()
-"""The loop itself holds its tasks weakly."""

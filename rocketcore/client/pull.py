@@ -77,10 +77,12 @@ class PullConsumer(GroupConsumer):
         tag, sql  which messages, as ``PushConsumer.subscribe``
         raises    ConfigError after ``assign``
         """
+        await self.join_topic(self.note_subscription(topic, tag, sql))
+
+    def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:
         if self._assigned:
             raise ConfigError("subscribe and assign exclude each other")
-        await self.start()
-        await self._subscribe(topic, tag, sql)
+        return super().add_subscription(topic, tag, sql)
 
     async def assign(self, queues: Iterable[MessageQueue], *, tag: str | None = None, sql: str | None = None) -> None:
         """Read these queues and no others, whoever else reads them; each call replaces the one before.

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from rocketcore.client import api
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, client_config
@@ -25,6 +25,7 @@ from rocketcore.client.hooks import consume_hooks
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.send_back import SEND_BACK_TIMEOUT, TO_THE_DLQ, send_message_back, send_to_retry_topic
+from rocketcore.client.subscription import Noted, Subscription
 from rocketcore.errors import ConfigError, RequestNotSupported, RocketError
 from rocketcore.message import (
     ConsumeResult,
@@ -41,11 +42,9 @@ if TYPE_CHECKING:
     from rocketcore.client.pop_mode import PopMode
     from rocketcore.client.watched import Watched
 
-__all__ = ["PushConsumer", "Subscription"]
+__all__ = ["PushConsumer"]
 
 logger = logging.getLogger(__name__)
-
-Handler = TypeVar("Handler", bound=MessageHandler)
 
 RETRY_LOCALLY_AFTER: Final = 5.0
 EXPIRED_DELAY_LEVEL: Final = 3
@@ -57,27 +56,6 @@ LOCK_TIMEOUT: Final = 1.0
 SUSPEND_MIN: Final = 0.01
 SUSPEND_MAX: Final = 30.0
 _FIRST_RETRY_LEVEL: Final = 3
-
-
-class Subscription:
-    """What ``subscribe`` returns: ``await`` it, or use it as a decorator of the topic's handler."""
-
-    __slots__ = ("_consumer", "_sql", "_tag", "_topic")
-
-    def __init__(self, consumer: PushConsumer, topic: str, tag: str | None, sql: str | None) -> None:
-        consumer.add_subscription(topic, tag, sql)
-        self._consumer = consumer
-        self._topic = topic
-        self._tag = tag
-        self._sql = sql
-
-    def __call__(self, handler: Handler) -> Handler:
-        """Make a function the handler of the topic; on a consumer that runs, the topic is joined soon."""
-        self._consumer.set_handler(self._topic, handler)
-        return handler
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._consumer.join_topic(self._topic).__await__()
 
 
 class PushConsumer(GroupConsumer):
@@ -97,8 +75,6 @@ class PushConsumer(GroupConsumer):
         self._returning: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._tell_refusals: list[Callable[[RocketError], None]] = []
-        self._soon: asyncio.Handle | None = None
-        """Joins the topics that a decorator was given for, unless someone awaits that first."""
         self._locking = asyncio.Lock()
         """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
         self._pop: PopMode | None = None
@@ -132,33 +108,14 @@ class PushConsumer(GroupConsumer):
         self._handlers[topic] = handler
         if self._started:
             self._service.set_handler(topic, handler)
-            if self._soon is None and self.wire_topic(topic) not in self._shared:
-                self._soon = asyncio.get_running_loop().call_soon(self._join_soon)
+            if self.wire_topic(topic) not in self._shared:
+                self.join_soon()
 
-    def _join_soon(self) -> None:
-        self._soon = None
-        task = asyncio.get_running_loop().create_task(self._join_or_tell(), name="consumer-join")
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
-
-    async def _join_or_tell(self) -> None:
-        try:
-            await self._join()
-        except RocketError as error:
-            warn(logger, "subscription refused group=%s error=%s", self.group, error)
-            self.refused("subscription", error)
-
-    async def join_topic(self, topic: str) -> None:
+    async def join_topic(self, noted: Noted) -> None:
         """Begin to read a subscribed topic; before the consumer starts, that is left to the start."""
-        topic = self.wire_topic(topic)
-        if self._started and not any(queue.topic == topic for queue in self._readers):
-            if self._soon is not None:  # this is it
-                self._soon.cancel()
-                self._soon = None
-            await self._join_or_forget(topic, None)
-        elif self._started:
-            await self._check_filters()
-            await self.instance.heartbeat()
+        if self._started and (noted.changed or not any(queue.topic == noted.topic for queue in self._readers)):
+            self._leave_joining()
+            await self._or_forget(noted, self._join())
 
     def _has_retry_topic(self) -> bool:
         return not self.config.broadcast

@@ -35,6 +35,7 @@ from rocketcore.client.receipts import Receipt, Receipts
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
 from rocketcore.client.subscriber import Subscriber
+from rocketcore.client.subscription import Noted
 from rocketcore.errors import ClientClosed, ConfigError, RocketError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies.heartbeat import ConsumeType
@@ -97,7 +98,6 @@ class SimpleConsumer(Subscriber):
         """Messages that were popped and that nobody has seen."""
         self._routes_at = 0.0
         self._tasks: list[PeriodicTask] = []
-        self._ended = asyncio.Event()
 
     # Life
 
@@ -151,6 +151,8 @@ class SimpleConsumer(Subscriber):
             for task in self._tasks:
                 ends.push_async_callback(task.stop)
             ends.push_async_callback(self._stop_asking)
+            ends.push_async_callback(self._stop_joining)
+            await self._stop_joining()
             await self._stop_asking()
             await self._finish_replies()
             self.give_back(self._arrived)
@@ -182,8 +184,10 @@ class SimpleConsumer(Subscriber):
         sql     an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
         raises  what a broker refuses
         """
-        await self.start()
-        await self._subscribe(topic, tag, sql)
+        await self.join_topic(self.note_subscription(topic, tag, sql))
+
+    async def join_topic(self, noted: Noted) -> None:
+        await super().join_topic(noted)
         self._news.set()
 
     async def unsubscribe(self, topic: str) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Coroutine
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rocketcore.client.config import ConsumerConfig
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.offset_store import OffsetStore
 from rocketcore.client.problems import Gaps, Problems, find_filter_refusal
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.subscription import Noted
 from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
     BrokerError,
@@ -43,9 +45,10 @@ from rocketcore.protocol.bodies.heartbeat import (
     SubscriptionData,
 )
 from rocketcore.service import Clock
-from rocketcore.warning import Recurring
+from rocketcore.warning import Recurring, warn
 
 if TYPE_CHECKING:
+    from rocketcore.client.handler import MessageHandler
     from rocketcore.client.replies import Replies
 
 __all__ = ["Subscriber"]
@@ -95,11 +98,23 @@ class Subscriber:
         self._loop: asyncio.AbstractEventLoop
         self._replies: Replies | None = None
         self._reply_lock = threading.Lock()  # guards that there is one; messages are for any thread
+        self._ended = asyncio.Event()
+        self._soon: asyncio.Handle | None = None
+        """Joins the topics that were subscribed to, unless someone awaits that first."""
+        self._joins: set[asyncio.Task[None]] = set()
 
     @property
     def client_id(self) -> str:
-        """The name under which brokers know this consumer; after it started."""
-        return self.instance.client_id
+        """The name under which brokers know this consumer; raises ConfigError before it started."""
+        try:
+            return self.instance.client_id
+        except AttributeError:
+            raise ConfigError(f"the consumer of group {self.group!r} has no client id before it starts") from None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has started, and not ended."""
+        return self._started and not self._ended.is_set()
 
     # Life
 
@@ -156,13 +171,7 @@ class Subscriber:
         self._news.clear()
         await self._news.wait()
 
-    def _check_loop(self) -> None:
-        """Refuse to work on another loop than that of ``start``, where nothing would ever come; raises ConfigError."""
-        if self._started and self._loop is not asyncio.get_running_loop():
-            raise ConfigError(f"the consumer of group {self.group!r} was started on another event loop")
-
     def _check_subscribed(self) -> None:
-        self._check_loop()
         if not self.topics() and not self._closed:
             raise ConfigError(f"the consumer of group {self.group!r} has no subscription: it would receive nothing")
 
@@ -206,21 +215,67 @@ class Subscriber:
         self._version = max(self.clock.time_millis(), self._version + 1)
         return self._version
 
-    async def _subscribe(self, topic: str, tag: str | None, sql: str | None) -> None:
-        topic = self.wire_topic(topic)
-        before = self._subscriptions.get(topic)
-        if self.add_subscription(topic, tag, sql) and self._started:
-            await self._join_or_forget(topic, before)
+    def note_subscription(self, topic: str, tag: str | None, sql: str | None) -> Noted:
+        """As ``add_subscription``; returns what ``join_topic`` takes."""
+        wire_topic = self.wire_topic(topic) if isinstance(topic, str) else ""
+        before = self._subscriptions.get(wire_topic)
+        return Noted(wire_topic, before, self.add_subscription(topic, tag, sql))
 
-    async def _join_or_forget(self, topic: str, before: SubscriptionData | None) -> None:
+    async def join_topic(self, noted: Noted) -> None:
+        """Receive the messages of a topic that was subscribed to; starts the consumer.
+
+        raises  what a broker refuses; the subscription is then as if it had not been tried
+        """
+        self._leave_joining()
+        if not self._started:
+            await self._or_forget(noted, self.start())
+        elif noted.changed:
+            await self._or_forget(noted, self._join())
+
+    async def _or_forget(self, noted: Noted, joining: Coroutine[Any, Any, None]) -> None:
         """Join with a new subscription; one that is refused is as if it had not been tried."""
         try:
-            await self._join()
+            await joining
         except BrokerError:
-            del self._subscriptions[topic]
-            if before is not None:
-                self._subscriptions[topic] = before
+            self._subscriptions.pop(noted.topic, None)
+            if noted.before is not None:
+                self._subscriptions[noted.topic] = noted.before
             raise
+
+    def join_soon(self) -> None:
+        """Have brokers know of all subscriptions at the next turn of the loop, if the consumer runs."""
+        if self._started and self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self._join_now)
+
+    def _leave_joining(self) -> None:
+        """Somebody awaits what ``join_soon`` would do."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+
+    def _join_now(self) -> None:
+        self._soon = None
+        task = asyncio.get_running_loop().create_task(self._join_or_tell(), name="consumer-join")
+        self._joins.add(task)
+        task.add_done_callback(self._joins.discard)
+
+    async def _join_or_tell(self) -> None:
+        try:
+            await self._join()
+        except RocketError as error:
+            if not self._closed:
+                warn(logger, "subscription refused group=%s error=%s", self.group, error)
+                self.refused("subscription", error)
+
+    async def _stop_joining(self) -> None:
+        self._leave_joining()
+        for task in self._joins:
+            task.cancel()
+        await asyncio.gather(*self._joins, return_exceptions=True)
+
+    def set_handler(self, topic: str, handler: MessageHandler) -> None:
+        """Give the messages of a topic a handler; raises ConfigError where that is not how messages are received."""
+        raise ConfigError(f"a {type(self).__name__} has no handlers: it hands out messages to those who ask")
 
     def topics(self) -> set[str]:
         """Return the topics that this consumer reads, the group's retry topic among them."""

@@ -72,7 +72,7 @@ class HostedConsumer(Generic[ConsumerT]):
     ) -> None:
         self.close()
 
-    def forked(self) -> None:
+    def _in_child(self) -> None:
         """Note that this is a child: the threads of a consumer that has any are the parent's."""
         self._forked = self._thread is not None
         self._lock = threading.RLock()

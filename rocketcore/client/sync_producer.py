@@ -152,7 +152,7 @@ class Producer:
         self._finalizer = weakref.finalize(self, _forgotten, self._workings)
         self._finalizer.atexit = False  # what is there at the end of the interpreter is closed by the watch
 
-    def forked(self) -> None:
+    def _in_child(self) -> None:
         """Start over in a forked child; connections, threads and ids of the parent are left alone."""
         self._finalizer.detach()
         if not self._workings.closed:

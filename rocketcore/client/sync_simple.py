@@ -41,7 +41,7 @@ class SimpleConsumer(HostedConsumer[AsyncSimpleConsumer]):
             self._call_later(self._consumer.put_back, received)
             raise
 
-    def forked(self) -> None:
-        super().forked()
+    def _in_child(self) -> None:
+        super()._in_child()
         if self._forked:
             self._consumer.forked()

@@ -9,6 +9,7 @@ RocketMQ 5.5.0: ``DefaultMQProducerImpl.sendMessageInTransaction``, ``endTransac
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -48,6 +49,7 @@ class AsyncTransaction:
         queue: MessageQueue | None,
         timeout: float | None,
         producer: object = None,
+        enter: Callable[[], object] = lambda: None,
     ) -> None:
         if sender.config.checker is None:
             raise ConfigError("a transaction needs Producer(checker=…): a broker that did not hear the outcome asks it")
@@ -59,12 +61,14 @@ class AsyncTransaction:
         self._producer = producer  # not to be forgotten, and closed, before this ends
         self._queue = queue
         self._timeout = timeout
+        self._enter = enter  # refuses any event loop but the producer's
 
     async def begin(self) -> SendResult:
         """Send the half message, which no consumer sees; the local work comes after this.
 
         raises  as ``send``; TransactionAborted where it is not stored as safely as asked: it is rolled back
         """
+        self._enter()
         if self.result is not None:
             raise ConfigError("this transaction has begun")
         result = await self._sender.send_half(self.message, queue=self._queue, timeout=self._timeout)
@@ -121,6 +125,7 @@ class AsyncTransaction:
             _failures.warn((state, type(error)), text, self._msg_id, state.name, error)
 
     async def _end(self, state: TransactionState) -> None:
+        self._enter()
         result = self.result
         if result is None:
             raise ConfigError("the transaction has not begun")

@@ -57,6 +57,11 @@ class RemotingClient(BaseClient):
         self._reactor: Reactor | None = None
         self._endpoint.close_callbacks.append(self._channel_closed)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it may have connections."""
+        return not self._closed
+
     async def __aenter__(self) -> RemotingClient:
         return self
 

@@ -231,13 +231,13 @@ def test_a_topic_is_joined_once(cluster: LocalCluster, make_topic: MakeTopic, gr
     async def main() -> None:
         async with aio.PushConsumer(cluster.namesrv, group=group) as consumer:
             await consumer.subscribe(make_topic(), handler=print)
-            join = consumer._join
+            join = consumer._logic._join
 
             async def counted() -> None:
                 joins.append(None)
                 await join()
 
-            consumer._join = counted  # type: ignore[method-assign]
+            consumer._logic._join = counted  # type: ignore[method-assign]
             subscription = consumer.subscribe(topic, handler=print if kind != "decorated" else None)
             if kind != "awaited":
                 subscription(print)
@@ -245,8 +245,8 @@ def test_a_topic_is_joined_once(cluster: LocalCluster, make_topic: MakeTopic, gr
                 await subscription
             await consumer.wait_ready()
             assert {queue.topic for queue in consumer.queues()} >= {topic}
-            while consumer._returning:
-                await asyncio.wait(consumer._returning)
+            while consumer._logic._joins:
+                await asyncio.wait(consumer._logic._joins)
 
     asyncio.run(main())
     assert len(joins) == 1
@@ -459,7 +459,7 @@ def test_flow_control_bounds_what_is_in_memory(
             await consumer.subscribe(topic)
             seen = 0
             async for message in consumer:
-                assert max(len(process_queue) for process_queue in consumer.process_queues()) < 40 + 32
+                assert max(len(process_queue) for process_queue in consumer._logic.process_queues()) < 40 + 32
                 message.ack()
                 seen += 1
                 if seen == 500:

@@ -249,7 +249,7 @@ def test_a_request_after_its_connections_broke(tmp_path: Path, monkeypatch: pyte
                 monkeypatch.setattr(ClientInstance, "heartbeat", no_heartbeat)  # the one that comes by the clock
                 of_threads = rmq.Producer(namesrv, group=new_group())
                 for text in ("before", "after"):
-                    await consumer.instance.heartbeat()
+                    await consumer._logic.instance.heartbeat()
                     assert (await of_loop.request("T", text, timeout=10.0)).text() == text
                     reply = await asyncio.to_thread(of_threads.request, "T", text, timeout=10.0)
                     assert reply.text() == text

@@ -424,8 +424,8 @@ def test_a_partial_route_moves_no_queue(tmp_path: Path) -> None:
             )
             await server.stop()
             async with fake_routes(server.port, partial):
-                assert await producer.instance.refresh() is not None
-                assert await consumer.instance.refresh() is not None
+                assert await producer._logic.instance.refresh() is not None
+                assert await consumer._logic.instance.refresh() is not None
                 sent = {(await producer.send("T", f"partial {number}")).queue.broker for number in range(12)}
                 assert sent == {"broker-a", "broker-b", "broker-c"}
                 await consumed(consumer, 12)

@@ -47,33 +47,29 @@ def test_an_unknown_name_is_an_attribute_error(module: object) -> None:
         _ = module.Consumer2  # type: ignore[attr-defined]
 
 
-def test_both_worlds_have_the_same_methods() -> None:
-    def public(cls: type) -> set[str]:
-        return {name for name in dir(cls) if not name.startswith("_")}
+def public(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
 
-    internal = {
-        "publisher",
-        "find_publisher",
-        "refuse",
-        "check",
-        "begin_batch",
-        "beside",
-        "has_send_hooks",
-        "refresh_route",
-        "compressed",
-        "another_follows",
-        "attempt",
-        "send_half",
-        "send_encoded_batch",
-        "target",
-        "accumulator",
-        "is_connected",
-        "poll",
-        "unsent",
-    }
-    assert public(aio.Producer) - internal == public(rocketcore.Producer) - {"forked"}
-    for name in ("PushConsumer", "PullConsumer"):
-        assert public(getattr(rocketcore, name)) - {"forked", "config", "gaps"} <= public(getattr(aio, name)), name
+
+@pytest.mark.parametrize("name", ["Producer", "PushConsumer", "PullConsumer", "SimpleConsumer", "Admin"])
+def test_both_worlds_have_the_same_names_and_no_internals(name: str) -> None:
+    of_threads, of_loops = getattr(rocketcore, name), getattr(aio, name)
+    attributes = {"config", "timeout"}  # of the objects, in one of the worlds
+    assert public(of_loops) - attributes == public(of_threads) - attributes
+    for each in public(of_loops):
+        assert (inspect.getdoc(getattr(of_loops, each)) or "").strip(), each
+
+
+@pytest.mark.parametrize("name", ["PushConsumer", "PullConsumer", "SimpleConsumer"])
+def test_both_worlds_take_the_same_arguments(name: str) -> None:
+    of_threads, of_loops = getattr(rocketcore, name), getattr(aio, name)
+    for each in public(of_loops) - {"config", "client_id", "gaps"}:
+        both = [inspect.signature(getattr(kind, each)).parameters for kind in (of_threads, of_loops)]
+        assert list(both[0].values()) == list(both[1].values()), each
+
+
+def test_aio_is_an_attribute_of_the_package() -> None:
+    assert python("import rocketcore as rmq; print(rmq.aio.Producer.__name__)") == "Producer"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""``rocketcore.aio.PushConsumer``, ``PullConsumer`` and ``SimpleConsumer``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Generic, TypeVar, Unpack
+
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers
+from rocketcore.client.faces.guard import Face, guarded, guarded_call
+from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.handler import MessageHandler
+from rocketcore.client.problems import Gaps
+from rocketcore.client.pull import PullConsumer as PullLogic
+from rocketcore.client.push import PushConsumer as PushLogic
+from rocketcore.client.simple import SimpleConsumer as SimpleLogic
+from rocketcore.client.subscriber import Subscriber
+from rocketcore.client.subscription import Subscription
+from rocketcore.message import ReceivedMessage
+
+__all__ = ["PullConsumer", "PushConsumer", "SimpleConsumer"]
+
+ConsumerT = TypeVar("ConsumerT", bound=Subscriber)
+MemberT = TypeVar("MemberT", bound=GroupConsumer)
+
+
+class _Consumer(Face[ConsumerT], Generic[ConsumerT]):
+    """A member of a consumer group."""
+
+    def __init__(self, logic: ConsumerT) -> None:
+        super().__init__(logic, f"of group {logic.config.group!r}")
+
+    def __repr__(self) -> str:
+        return f"<aio.{type(self).__name__} group={self.config.group!r}>"
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The settings of this consumer."""
+        return self._logic.config
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this consumer; raises ConfigError before it started."""
+        return self._logic.client_id
+
+    @property
+    def gaps(self) -> Gaps:
+        """What brokers leave out of their answers; ``gaps.tell(function)`` has a function called on the loop."""
+        return self._logic.gaps
+
+    def _subscription(self, topic: str, tag: str | None, sql: str | None) -> Subscription:
+        return Subscription(self._logic, topic, tag, sql, keeper=self, guard=self._guard)
+
+
+class _Member(_Consumer[MemberT], Generic[MemberT]):
+    """A consumer that owns queues."""
+
+    start = guarded(GroupConsumer.start)
+    close = guarded(GroupConsumer.close)
+    wait_ready = guarded(GroupConsumer.wait_ready)
+    unsubscribe = guarded(GroupConsumer.unsubscribe)
+    pause = guarded_call(GroupConsumer.pause)
+    resume = guarded_call(GroupConsumer.resume)
+
+
+class PushConsumer(_Member[PushLogic]):
+    """Receives messages as a member of a group (Java: ``DefaultMQPushConsumer``).
+
+    Subscribe, then iterate (``async for``) and say what became of each message by ``ack()``, ``retry()`` or
+    ``process()``; or give each topic a handler, a function or a coroutine function. A handler that returns is done with
+    the message; one that raises gets it again, after the delay of ``RetryLater`` if it raised that. All methods belong
+    to the event loop on which it is used first.
+
+    namesrv  as in ``Producer``
+    config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
+    """
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        super().__init__(PushLogic(namesrv, config=config, **options))
+
+    def subscribe(
+        self, topic: str, *, tag: str | None = None, sql: str | None = None, handler: MessageHandler | None = None
+    ) -> Subscription:
+        """Subscribe to a topic; the result may be awaited, and decorates the topic's handler.
+
+        Who awaits it on a consumer that runs gets what a broker refuses, and goes on when the topic was joined; else
+        that is done soon.
+
+        tag  the tags wanted, ``a || b``; default: all messages
+        sql  an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
+        """
+        subscription = self._subscription(topic, tag, sql)
+        if handler is not None:
+            subscription(handler)
+        return subscription
+
+    queues = guarded_call(PushLogic.queues)
+    run = guarded(PushLogic.run)
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Yield the messages of topics without a handler, until ``close()``."""
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[ReceivedMessage]:
+        while True:
+            self._guard.enter()
+            taken = await self._logic.take(1)
+            if not taken:
+                return
+            yield taken[0]
+
+
+class PullConsumer(_Member[PullLogic]):
+    """Polls messages as a member of a group (Java: ``DefaultLitePullConsumer``).
+
+    Offsets are stored by ``commit()`` only, unless ``auto_commit`` is set: then by the poll after, every
+    ``persist_interval`` seconds and on close. All methods belong to the event loop on which it is used first.
+
+    namesrv  as in ``Producer``
+    config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
+    """
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        super().__init__(PullLogic(namesrv, config=config, **options))
+
+    def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> Subscription:
+        """Read this member's share of a topic; the result may be awaited, which starts the consumer.
+
+        tag, sql  which messages, as ``PushConsumer.subscribe``
+        raises    ConfigError after ``assign``; where it is awaited, what a broker refuses
+        """
+        return self._subscription(topic, tag, sql)
+
+    assign = guarded(PullLogic.assign)
+    assignment = guarded_call(PullLogic.assignment)
+    poll = guarded(PullLogic.poll)
+    seek = guarded(PullLogic.seek)
+    position = guarded_call(PullLogic.position)
+    committed = guarded(PullLogic.committed)
+    offset_for_timestamp = guarded(PullLogic.offset_for_timestamp)
+    commit = guarded(PullLogic.commit)
+
+
+class SimpleConsumer(_Consumer[SimpleLogic]):
+    """Takes messages as a member of a group, and acknowledges each (POP, 5.x brokers and ours).
+
+    ``invisible`` seconds after it was received a message that is not acknowledged is for any member again; its
+    ``change_invisible`` prolongs that. ``ordered``: of each queue the group gets nothing more before all that it has
+    is acknowledged; what is not comes again from there. All methods belong to the event loop on which it is used
+    first, but for those of messages.
+
+    namesrv  as in ``Producer``
+    config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
+    """
+
+    def __init__(
+        self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        super().__init__(SimpleLogic(namesrv, config=config, **options))
+
+    def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> Subscription:
+        """Receive the messages of a topic, too; the result may be awaited, which starts the consumer.
+
+        tag     the tags wanted, ``a || b``; default: all messages
+        sql     an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
+        raises  where it is awaited, what a broker refuses
+        """
+        return self._subscription(topic, tag, sql)
+
+    start = guarded(SimpleLogic.start)
+    close = guarded(SimpleLogic.close)
+    unsubscribe = guarded(SimpleLogic.unsubscribe)
+    receive = guarded(SimpleLogic.receive)
+    flush = guarded(SimpleLogic.flush)
