@@ -71,6 +71,11 @@ class Attempts:
         self._target: SendTarget | None = None
         self._failure: RocketError | None = None
 
+    @property
+    def further(self) -> int:
+        """How many attempts may follow the next; 0 where that is not counted."""
+        return max(0, self._further or 0)
+
     def failed(self, target: SendTarget, error: RocketError) -> bool:
         """Note a failed attempt; return whether another may follow."""
         self._target, self._failure = target, error

@@ -192,6 +192,12 @@ class ProducerConfig(ClientConfig):
     namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
     group: str = setting("DEFAULT_PRODUCER", "producer group", property="producerGroup")
     retries: int = setting(2, "further attempts after a failed one", unit="count", property="retryTimesWhenSendFailed")
+    attempt_timeout: float = setting(
+        0.0,
+        "longest attempt that another may follow; 0: its share of the time that is left",
+        unit="s",
+        property="sendMsgMaxTimeoutPerRequest",
+    )
     retry_another_broker_when_not_store_ok: bool = setting(
         False, "retry when the status is not SEND_OK", property="retryAnotherBrokerWhenNotStoreOK"
     )
@@ -235,6 +241,8 @@ class ProducerConfig(ClientConfig):
         _check_above_zero(self, "default_topic_queue_nums", "batch_count", "delivery_timeout")
         if self.retries < 0:
             raise ConfigError(f"retries is at least 0, got {self.retries}")
+        if not self.attempt_timeout >= 0:
+            raise ConfigError(f"attempt_timeout is seconds, or 0 for a share of the time, got {self.attempt_timeout}")
         if self.compression not in _COMPRESSIONS:
             raise ConfigError(f"compression is one of {', '.join(_COMPRESSIONS)}, got {self.compression!r}")
         least, most = _COMPRESSIONS[self.compression]
@@ -345,6 +353,7 @@ class ProducerOptions(ClientOptions, total=False):
     namespace: str
     group: str
     retries: int
+    attempt_timeout: float
     retry_another_broker_when_not_store_ok: bool
     default_topic_queue_nums: int
     compress_over_bytes: int

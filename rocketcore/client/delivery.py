@@ -32,7 +32,10 @@ class Delivery:
         """Send a batch once; raises what the transport or the broker says against it."""
         if batch.request is None:
             batch.request = await self._encode(batch)
-        timeout = min(self._config.timeout, max(batch.end - self._clock.monotonic(), _LEAST_TIMEOUT))
+        timeout = min(
+            self._config.attempt_timeout or self._config.timeout,
+            max(batch.end - self._clock.monotonic(), _LEAST_TIMEOUT),
+        )
         return await self._sender.attempt(target, batch.request, timeout)
 
     async def _encode(self, batch: Batch) -> Outgoing:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 from rocketcore._fast.batch import encode_batch
@@ -67,6 +67,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+LEAST_SHARE: Final = 0.1
+"""Seconds that an attempt has at least, of those that are left."""
 _OFFLOAD_BYTES: Final = 64 * 1024
 
 
@@ -144,7 +146,8 @@ class Sender:
 
         topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
         queue        the queue to send to; without it and without ``message_group`` the queues take turns
-        timeout      seconds for the whole call, retries included; default: the producer's
+        timeout      seconds for the whole call, retries included; default: the producer's. While another broker may be
+                     tried after one that does not answer, an attempt has its share of them (``attempt_timeout``)
         returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
         raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
         """
@@ -382,14 +385,17 @@ class Sender:
                 attempts.avoid.clear()
                 continue
             failure: RocketError | None = None
+            fixed = message_group is not None or queue is not None
+            further = (0 if fixed else self.config.retries) if attempts is None else attempts.further
+            avoid = () if attempts is None else attempts.avoid
             try:
-                result = await self.attempt(target, outgoing, end - monotonic())
+                limit = self._attempt_timeout(publisher, end - monotonic(), further, avoid)
+                result = await self.attempt(target, outgoing, limit)
                 if result.status is SendStatus.SEND_OK or not self.config.retry_another_broker_when_not_store_ok:
                     return result
             except RocketError as error:
                 failure = error
-            fixed = message_group is not None or queue is not None
-            attempts = attempts or Attempts(topic, 0 if fixed else self.config.retries)
+            attempts = attempts or Attempts(topic, further)
             if not await self.another_follows(attempts, target, failure, end, fixed=fixed):
                 break
         if result is not None:
@@ -403,6 +409,20 @@ class Sender:
         if not isinstance(timeout, (int, float)) or not timeout > 0:
             raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
         return timeout
+
+    def _attempt_timeout(self, publisher: TopicPublisher, left: float, further: int, avoid: Collection[int]) -> float:
+        """Return the seconds that one attempt has: those that follow at other brokers keep an equal share.
+
+        Where no other broker is left, waiting for this one is worth more than asking it a second time.
+        """
+        if further <= 0:
+            return left
+        if self.config.attempt_timeout:
+            return min(left, self.config.attempt_timeout)
+        brokers = publisher.brokers
+        if avoid:
+            brokers = len({target.broker_number for target in publisher.targets}.difference(avoid))
+        return min(left, max(left / max(1, min(further + 1, brokers)), LEAST_SHARE))
 
     async def another_follows(
         self, attempts: Attempts, target: SendTarget, error: RocketError | None, end: float, *, fixed: bool

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -221,7 +223,7 @@ def test_one_deadline_for_all_attempts() -> None:
     remoting = FakeRemoting({"T": route("a", "b", "c")}, slow, clock)
     with pytest.raises(RequestTimeout, match=r"2\.5 s"):
         run_sync(producer(remoting, ProducerConfig(retries=9)).send("T", b"x", timeout=2.5))
-    assert remoting.timeouts == [2.5, 1.5, 0.5]
+    assert remoting.timeouts == pytest.approx([2.5 / 3, 0.75, 0.5])
 
 
 def test_the_time_that_name_servers_take_is_not_added_to_the_deadline() -> None:
@@ -240,8 +242,49 @@ def test_the_time_that_name_servers_take_is_not_added_to_the_deadline() -> None:
     remoting = Names(TWO, failing(*[error(ConnectionLost)] * 3), clock)
     with pytest.raises(ConnectionLost):
         run_sync(producer(remoting, ProducerConfig(retries=1)).send("T", b"x", timeout=4.0))
-    assert remoting.timeouts == [4.0, 2.0]
+    assert remoting.timeouts == [2.0, 2.0]
     assert clock.monotonic() == 2.0
+
+
+@pytest.mark.parametrize(
+    ("brokers", "settings", "timeout", "shares"),
+    [
+        ("ab", {}, 3.0, [1.5, 1.5]),  # the third attempt has no time, as the second took what was left
+        ("abc", {}, 3.0, [1.0, 1.0, 1.0]),
+        ("abcde", {"retries": 2}, 3.0, [1.0, 1.0, 1.0]),
+        ("abcde", {"retries": 1}, 3.0, [1.5, 1.5]),
+        ("ab", {"retries": 0}, 3.0, [3.0]),
+        ("a", {}, 3.0, [3.0]),  # a slow broker is not asked a second time while it works
+        ("abc", {}, 0.15, [0.1, 0.05]),
+        ("abc", {"attempt_timeout": 0.5}, 3.0, [0.5, 0.5, 2.0]),
+        ("a", {"attempt_timeout": 0.5}, 0.8, [0.5, 0.25]),
+        ("ab", {"attempt_timeout": 9.0}, 3.0, [3.0]),
+    ],
+)
+@pytest.mark.parametrize("what", ["send", "send_batch", "half"])
+def test_an_attempt_leaves_time_for_those_that_may_follow(
+    brokers: str, settings: dict[str, float], timeout: float, shares: list[float], what: str
+) -> None:
+    clock = ManualClock()
+
+    class Hanging(FakeRemoting):
+        async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+            answer = await super().invoke(address, command, timeout)
+            if command.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                clock.advance(timeout)
+                raise RequestTimeout("hangs")
+            return answer
+
+    remoting = Hanging({"T": route(*brokers)}, clock=clock)
+    sender, message = producer(remoting, replace(ProducerConfig(), **settings)), Message("T", b"x")
+    calls = {
+        "send": partial(sender.send, message),
+        "send_batch": partial(sender.send_batch, [message]),
+        "half": partial(sender.send_half, message, queue=None),
+    }
+    with pytest.raises(RequestTimeout):
+        run_sync(calls[what](timeout=timeout))
+    assert remoting.timeouts == pytest.approx(shares, abs=0.06)  # a pause is drawn by lot
 
 
 @pytest.mark.parametrize("arguments", [{"queue": MessageQueue("T", "a", 1)}, {"message_group": "g"}])
