@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Final, Literal, Self, TypeVar
 from rocketcore import addresses
 from rocketcore.child import command_line
 from rocketcore.config_file import ENVIRONMENT_PREFIX
-from rocketcore.errors import ConfigError, RocketError
+from rocketcore.errors import ConfigError, ForkedClient, RocketError
 
 if TYPE_CHECKING:
     from rocketcore.broker.broker import Broker
@@ -85,6 +85,8 @@ class LocalCluster:
         self._namesrv = ""
         self._addresses: list[str] = []
         self._kept: dict[int, socket.socket] = {}
+        self._owner = 0
+        """The process that started the servers; a forked child uses them, and stops none."""
 
     @property
     def namesrv(self) -> str:
@@ -119,6 +121,7 @@ class LocalCluster:
         """Start all servers; return when every broker is registered and answers."""
         if self._host is not None:
             return self
+        self._owner = os.getpid()
         if self._store is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="rocketcore-"))
         try:
@@ -140,8 +143,13 @@ class LocalCluster:
         return self
 
     def stop(self) -> None:
-        """Stop all servers, and delete a temporary folder; a second call does nothing."""
+        """Stop all servers, and delete a temporary folder; a second call does nothing.
+
+        In a forked child it stops nothing: the servers, and the folder, are the parent's.
+        """
         host, self._host = self._host, None
+        if self._owner != os.getpid():
+            host, self._temporary = None, None
         self._addresses = []
         while self._kept:
             self._kept.popitem()[1].close()
@@ -168,7 +176,7 @@ class LocalCluster:
 
     def check(self) -> None:
         """Raise RocketError where a server's process has ended that nobody stopped."""
-        self._running().check()
+        self._own().check()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -188,7 +196,13 @@ class LocalCluster:
     def _running_with(self, index: int) -> _ThreadHost | _ProcessHost:
         if not 0 <= index < self._count:
             raise ConfigError(f"brokers have the numbers 0 to {self._count - 1}, got {index}")
-        return self._running()
+        return self._own()
+
+    def _own(self) -> _ThreadHost | _ProcessHost:
+        host = self._running()
+        if self._owner != os.getpid():
+            raise ForkedClient("the servers were started by the parent process, which alone stops and starts them")
+        return host
 
     def _broker_properties(self, index: int, port: int) -> dict[str, str]:
         name = _broker_name(index)

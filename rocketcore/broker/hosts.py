@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-import socket
 
 from rocketcore.addresses import host_field, outward_ip, split
 from rocketcore.transport.channel import Channel
+from rocketcore.transport.lookup import HostLookup
 
 _BORN_HOST = "born_host"
 _ANY = ("", "0.0.0.0", "::")
@@ -30,5 +29,5 @@ async def advertised_ip(configured: str, bind_address: str) -> str:
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
-        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        found = await HostLookup().find_async(name, 0)
         return str(found[0][4][0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
@@ -79,8 +78,6 @@ class BaseClient(ABC):
         if isinstance(error, TimeoutError):
             return f"no connection within {timeout:g} s"
         if isinstance(error, OSError):
-            if error.errno is not None and str(error.strerror).startswith("Connect call failed"):
-                return os.strerror(error.errno)  # asyncio's words in place of the system's
             return error.strerror or str(error)
         if isinstance(error, ConfigError):  # no address: servers pass on what was registered
             return str(error)

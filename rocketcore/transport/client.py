@@ -19,6 +19,7 @@ from rocketcore.protocol.command import RemotingCommand, next_opaque, request_na
 from rocketcore.service import Deadline, PeriodicTask
 from rocketcore.transport.base_client import BaseClient, Signer, split_address
 from rocketcore.transport.channel import Channel
+from rocketcore.transport.connecting import connect
 from rocketcore.transport.endpoint import Endpoint
 from rocketcore.transport.exchange import no_time_left
 from rocketcore.transport.lookup import HostLookup
@@ -287,7 +288,7 @@ class RemotingClient(BaseClient):
                 if is_loopback(target[0]):
                     unpace(sock)
                 async with asyncio.timeout((deadline - loop.time()) / (others + 1)):
-                    await loop.sock_connect(sock, target)
+                    await connect(sock, target)
             except OSError as error:
                 sock.close()
                 failure = error

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketcore.service import Seldom
+from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.networks import is_loopback
 from rocketcore.transport.pacing import unpace
 
@@ -148,7 +149,7 @@ async def open_listener(
         return LoopListener(await loop.create_server(factory, host, port, backlog=_BACKLOG))
     from rocketcore._fast.reactor import Reactor
 
-    addresses = await _resolve(loop, host, port)
+    addresses = await _resolve(host, port)
     for _ in range(1 if port else _FREE_PORTS):
         try:
             sockets, absent = _listen_at_all(addresses, port)
@@ -211,10 +212,10 @@ def _descriptors_of_connections() -> int:
     return soft - min(_KEPT_DESCRIPTORS, soft // 2)
 
 
-async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+async def _resolve(host: str, port: int) -> list[Any]:
     """Return the addresses of a host. ``::`` is every address of this machine, as in Java: of both families."""
     hosts = (host, "0.0.0.0") if host == "::" else (host,)
-    found = [await loop.getaddrinfo(each, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE) for each in hosts]
+    found = [await HostLookup().find_async(each, port) for each in hosts]
     return list(dict.fromkeys(address for addresses in found for address in addresses))
 
 

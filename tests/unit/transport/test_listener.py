@@ -43,7 +43,7 @@ def test_an_address_that_this_machine_lacks_is_left_out_where_a_name_has_others(
     """As with ``localhost``, where the system knows IPv6 by name and has none."""
 
     def found(*addresses: str) -> None:
-        async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+        async def resolve(host: str, port: int) -> list[Any]:
             return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, port)) for address in addresses]
 
         monkeypatch.setattr("rocketcore.transport.server.listener._resolve", resolve)
@@ -95,7 +95,7 @@ def test_another_port_is_tried_where_the_chosen_one_is_taken_elsewhere(
 ) -> None:
     others: list[socket.socket] = []
 
-    async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+    async def resolve(host: str, port: int) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, port)) for each in ("127.0.0.1", "127.0.0.2")]
 
     listen = listener_module._listen
