@@ -41,6 +41,7 @@ __all__ = [
     "HIDDEN",
     "BadSetting",
     "changed_properties",
+    "check_properties",
     "check_ranges",
     "config_properties",
     "environment_properties",
@@ -115,11 +116,25 @@ class BadSetting(ConfigError):
 def check_ranges(config: DataclassInstance) -> None:
     """Raise BadSetting for the first number that is not what its declaration allows; for ``__post_init__``."""
     for declared in fields(config):
-        least, most = declared.metadata.get("least"), declared.metadata.get("most")
-        value = getattr(config, declared.name)
-        if (least is not None and value < least) or (most is not None and value > most):
-            rule = f"it is at least {least}" if most is None else f"it is {least} to {most}"
-            raise BadSetting(property_name(declared), str(value), rule)
+        _check_range(declared, getattr(config, declared.name))
+
+
+def _check_range(declared: Field[Any], value: Any) -> None:
+    least, most = declared.metadata.get("least"), declared.metadata.get("most")
+    if (least is not None and value < least) or (most is not None and value > most):
+        rule = f"it is at least {least}" if most is None else f"it is {least} to {most}"
+        raise BadSetting(property_name(declared), str(value), rule)
+
+
+def check_properties(cls: type[DataclassInstance], properties: Mapping[str, str]) -> None:
+    """Raise BadSetting for the first property that a class declares and that cannot be read, or is out of its range.
+
+    For each source of settings by itself: another source may have a value that wins, and hides that one is wrong.
+    """
+    values = dict(_declared_values(cls, properties, strict=True))
+    for declared in fields(cls):
+        if declared.name in values:
+            _check_range(declared, values[declared.name])
 
 
 def load_config(cls: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:

@@ -8,7 +8,7 @@ its response code when it is defined, so that a reply's code finds its class in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rocketcore.codes import ResponseCode
 from rocketcore.printable import printable
@@ -138,7 +138,14 @@ class BrokerError(RocketError):
     def _text(self) -> str:
         asked = f"{self.request} at {self.address}" if self.request and self.address else self.request or self.address
         what = f"{self.code_name} ({self.code}): {' '.join(self.remark.split())}"
+        for part, switch in _SWITCHES:
+            if part in self.remark:
+                what += f"; {switch}=true in the broker's settings has it do so"
         return f"{asked}: {what}" if asked else what
+
+
+_SWITCHES: Final = (("does not support consumer to filter message by SQL92", "enablePropertyFilter"),)
+"""Part of the text of brokers, ours and Apache's, that do not do something unless told to → the setting that tells."""
 
 
 class BrokerSystemError(BrokerError):

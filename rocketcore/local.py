@@ -55,7 +55,9 @@ class LocalCluster:
                   is one for all (``0.0.0.0``, ``::``)
     in_process    False starts a process for each server
     flush         when a message counts as stored; None: ``sync`` for a folder of yours, ``async`` for a temporary one
-    properties    further broker settings by RocketMQ's property names
+    properties    further broker settings by RocketMQ's property names; of several brokers each has the ``metricsPort``
+                  ten higher than the one before
+    namesrv_properties  further settings of the name server
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class LocalCluster:
         in_process: bool = True,
         flush: FlushMode | None = None,
         properties: Mapping[str, str] | None = None,
+        namesrv_properties: Mapping[str, str] | None = None,
     ) -> None:
         if not 1 <= brokers <= 26:
             raise ConfigError(f"brokers is 1 to 26, got {brokers}")
@@ -80,6 +83,7 @@ class LocalCluster:
         self._in_process = in_process
         self._flush = flush or ("async" if store is None else "sync")
         self._properties = dict(properties or {})
+        self._namesrv_properties = dict(namesrv_properties or {})
         self._temporary: Path | None = None
         self._host: _ThreadHost | _ProcessHost | None = None
         self._namesrv = ""
@@ -131,6 +135,7 @@ class LocalCluster:
                     "bindAddress": self._listen,
                     "listenPort": str(self._namesrv_port),
                     "rocketmqHome": str(self.store),
+                    **self._namesrv_properties,
                 }
             )
             self._namesrv = _reachable(address)
@@ -216,10 +221,17 @@ class LocalCluster:
             # The disk of a developer is as full as it is: nothing is refused or deleted because of that.
             "diskSpaceWarningLevelRatio": "100",
             "cleanFileForciblyEnable": "false",
+            # Off as Apache's are, both would keep an example of the pages from working.
+            "enablePropertyFilter": "true",
+            "recallMessageEnable": "true",
         }
         if self._temporary is not None:
             properties["mappedFileSizeCommitLog"] = str(TEMPORARY_SEGMENT_BYTES)
-        return {**properties, **self._properties}
+        properties |= self._properties
+        metrics_port = properties.get("metricsPort", "").strip()
+        if index and metrics_port.isdecimal() and int(metrics_port):
+            properties["metricsPort"] = str(addresses.ports_beside(int(metrics_port), self._count)[index])
+        return properties
 
 
 def _reachable(address: str) -> str:

@@ -22,6 +22,7 @@ from rocketcore.cli.notify import notify
 from rocketcore.cli.options import Folder, command, current, log_file_option, log_to_stderr
 from rocketcore.config_file import (
     BadSetting,
+    check_properties,
     environment_properties,
     load_config,
     print_config,
@@ -39,6 +40,7 @@ __all__ = [
     "check_bind",
     "config_file_option",
     "insecure_option",
+    "metrics_port_option",
     "refuse_tls",
     "serve",
     "start_broker",
@@ -64,7 +66,7 @@ config_file_option = click.option(
 )
 _print_config = click.option("-p", "--print", "only_print", is_flag=True, help="Print the effective settings and exit.")
 _listen = click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
-_metrics_port = click.option(
+metrics_port_option = click.option(
     "--metrics-port",
     metavar="N",
     type=click.IntRange(0, 65535),
@@ -78,7 +80,7 @@ insecure_option = click.option("--insecure", is_flag=True, help="Listen on an ad
 @_print_config
 @_listen
 @click.option("--home", type=Folder(), help="Folder of its files.")
-@_metrics_port
+@metrics_port_option
 @log_file_option
 @insecure_option
 def start_namesrv(
@@ -134,7 +136,7 @@ def start_namesrv(
     "What is set counts for all.",
 )
 @click.option("--shard", metavar="NUMBER", type=click.IntRange(0), help="Run this one of them only, from 0.")
-@_metrics_port
+@metrics_port_option
 @click.option(
     "--console",
     "console_at",
@@ -247,11 +249,11 @@ def _load(
     log_to_stderr()
     refuse_tls()
     declared = [*classes, *TLS_SETTINGS]
-    sources = Sources(path, environment_properties(declared), options)
+    sources = Sources(path, declared, options)
     if server == "broker" and "namesrvAddr" not in sources.properties:
         options["namesrvAddr"] = current().namesrv
     with sources.named():
-        check_settings(server, {**protective_variables(), **sources.properties}, declared, sources.where)
+        check_settings(server, sources.properties, declared, sources.where)
         properties = tls_properties(sources.properties)
         return (
             sources,
@@ -325,41 +327,56 @@ def refuse_tls() -> None:
 
 
 class Sources:
-    """Where the settings of a server come from: the file of ``-c``, then the environment, then options."""
+    """Where the settings of a server come from: the file of ``-c``, then the environment, then options.
 
-    def __init__(self, path: Path | None, environment: dict[str, str], options: dict[str, str]) -> None:
+    classes  declare the settings
+    raises   CommandFailed for a file that cannot be read, and for a value that cannot, also where another one wins
+    """
+
+    def __init__(self, path: Path | None, classes: Sequence[type[Any]], options: dict[str, str]) -> None:
         self._path = path
-        self._environment = environment
+        self.environment = {**protective_variables(), **environment_properties(classes)}
         self._options = options
         try:
             self.file = {} if path is None else read_properties(path)
         except ConfigError as error:
             raise CommandFailed("BAD_FILE", str(error), exit_code=EXIT_USAGE) from error
+        for properties, where in ((self.file, self._line_of), (self.environment, lambda name: "the environment")):
+            with _naming(where):
+                for cls in classes:
+                    check_properties(cls, properties)
 
     @property
     def properties(self) -> dict[str, str]:
-        return {**self.file, **self._environment, **self._options}
+        return {**self.file, **self.environment, **self._options}
 
     def where(self, name: str) -> str:
         """Say where the value of a setting stands."""
         if name in self._options:
             return "the command line"
-        if name in self._environment:
+        if name in self.environment:
             return "the environment"
+        return self._line_of(name)
+
+    def _line_of(self, name: str) -> str:
         if self._path is None or name not in self.file:
             return "another file"
         line = property_lines(self._path).get(name)
         return str(self._path) if line is None else f"{self._path}, line {line}"
 
-    @contextlib.contextmanager
-    def named(self) -> Iterator[None]:
+    def named(self) -> contextlib.AbstractContextManager[None]:
         """Add the place to the error of a setting."""
-        try:
-            yield
-        except BadSetting as error:
-            raise CommandFailed(
-                "BAD_SETTING", f"{self.where(error.name)}: {error}", "correct it or take it out", exit_code=EXIT_USAGE
-            ) from error
+        return _naming(self.where)
+
+
+@contextlib.contextmanager
+def _naming(where: Callable[[str], str]) -> Iterator[None]:
+    try:
+        yield
+    except BadSetting as error:
+        raise CommandFailed(
+            "BAD_SETTING", f"{where(error.name)}: {error}", "correct it or take it out", exit_code=EXIT_USAGE
+        ) from error
 
 
 def _listen_properties(listen: str | None) -> dict[str, str]:

@@ -6,7 +6,9 @@ import contextlib
 import os
 import signal
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,9 +20,14 @@ from rocketcore.cli.servers import (
     check_bind,
     config_file_option,
     insecure_option,
+    metrics_port_option,
     refuse_tls,
 )
+from rocketcore.config_file import property_names
 from rocketcore.service import wait_or_signal
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["demo", "up"]
 
@@ -33,9 +40,11 @@ _OWN = {
     "brokerId": "its brokers are masters",
     "storePathRootDir": "--store sets it",
     "storePathCommitLog": "--store sets it",
-    "metricsPort": "its brokers would share it; rocket broker start has --metrics-port",
+    "rocketmqHome": "--store sets it",
+    "kvConfigPath": "--store sets it",
+    "configStorePath": "--store sets it",
 }
-"""Settings of a broker that ``up`` does not take from a file, and why."""
+"""Settings that ``up`` takes neither from a file nor from a variable, and why."""
 
 
 @command(help="Run a name server and brokers here, in the foreground, until Ctrl-C, SIGTERM or the terminal's end. "
@@ -52,6 +61,7 @@ _OWN = {
 @click.option("--flush", type=click.Choice(["sync", "async"]), help="When a message counts as stored.")
 @console_option
 @console_port_option
+@metrics_port_option
 @config_file_option
 @insecure_option
 def up(
@@ -64,22 +74,38 @@ def up(
     flush: str | None,
     with_console: bool | None,
     console_port: int,
+    metrics_port: int | None,
     config_file: Path | None,
     insecure: bool,
 ) -> int:
+    from rocketcore.broker.config import BrokerConfig
+    from rocketcore.broker.store.config import StoreConfig
     from rocketcore.local import LocalCluster
+    from rocketcore.nameserver.config import NameServerConfig
+    from rocketcore.transport.tls.server_settings import TLS_SETTINGS
 
     log_to_stderr()
     refuse_tls()
     check_stream_form()
     listen = listen.strip("[]")
     check_bind(listen, insecure)
-    given = {"brokerClusterName": cluster, "flushDiskType": None if flush is None else f"{flush.upper()}_FLUSH"}
-    sources = Sources(config_file, {}, {name: value for name, value in given.items() if value is not None})
-    for name in sources.file:
+    given = {
+        "brokerClusterName": cluster,
+        "flushDiskType": None if flush is None else f"{flush.upper()}_FLUSH",
+        "metricsPort": None if metrics_port is None else str(metrics_port),
+    }
+    sources = Sources(
+        config_file,
+        [BrokerConfig, StoreConfig, NameServerConfig, *TLS_SETTINGS],
+        {name: value for name, value in given.items() if value is not None},
+    )
+    for name in {**sources.file, **sources.environment}:
         why = "start servers with TLS one by one" if name.startswith("tls.") else _OWN.get(name)
         if why is not None:
             raise click.UsageError(f"{sources.where(name)}: {name} is not for rocket up: {why}")
+    of_namesrv, of_brokers = _of_each(sources.properties, NameServerConfig, [BrokerConfig, StoreConfig])
+    if int(sources.properties.get("metricsPort", "-1")) >= 0:
+        check_bind(sources.properties.get("metricsAddress", "127.0.0.1"), insecure)
     if with_console:
         from rocketcore.console.serve import check_extra
 
@@ -100,7 +126,8 @@ def up(
         broker_port=broker_port,
         listen=listen,
         in_process=brokers == 1,
-        properties=sources.properties,
+        properties=of_brokers,
+        namesrv_properties=of_namesrv,
     )
     with contextlib.ExitStack() as stack:
         with sources.named():
@@ -128,6 +155,21 @@ def up(
         progress(f"messages are in {where}" + ("" if store else ", deleted at the end"))
         wait_or_signal(ended, servers.check)
     return 130 if ended_by[0] == signal.SIGINT else 0
+
+
+def _of_each(
+    properties: Mapping[str, str], namesrv: type[DataclassInstance], brokers: Sequence[type[DataclassInstance]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the settings of the name server and those of brokers, which have all that nobody declares, too.
+
+    The HTTP port of the name server is the one behind the first broker's.
+    """
+    its_own = property_names(namesrv)
+    theirs = {name for cls in brokers for name in property_names(cls)}
+    of_namesrv = {name: value for name, value in properties.items() if name in its_own}
+    if (port := int(properties.get("metricsPort", "-1"))) > 0:
+        of_namesrv["metricsPort"] = str(port + 1)
+    return of_namesrv, {name: value for name, value in properties.items() if name in theirs or name not in its_own}
 
 
 @command(help="Run the main job: Spark writes a file, or the samples, to a topic; consumers check every message.")
