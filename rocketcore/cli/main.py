@@ -34,12 +34,21 @@ class Entry(NamedTuple):
     help: str
 
 
+class _NoVerb(click.UsageError):
+    """A group was named, and none of its commands; the message is its help. Click has one since 8.2 only."""
+
+
 class LazyGroup(PipeAware, click.Group):
     """A group whose commands are imported when they are called."""
 
     def __init__(self, name: str, help: str, entries: dict[str, Entry | LazyGroup]) -> None:
-        super().__init__(name, help=help, no_args_is_help=True)
+        super().__init__(name, help=help)
         self.entries = entries
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            raise _NoVerb(ctx.get_help(), ctx)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.entries)
@@ -318,8 +327,8 @@ def _show_usage(error: click.ClickException, settings: Settings) -> None:
         settings.output = "json"
     json = settings.output in JSON_FORMS
     context = error.ctx if isinstance(error, click.UsageError) else None
-    if context is not None and isinstance(error, click.exceptions.NoArgsIsHelpError) and not json:
-        tell(context.get_help())
+    if isinstance(error, _NoVerb) and not json:
+        tell(error.message)
         return
     path = "" if context is None else f" of {context.command_path}"
     hint = "see --help" if json else f"see --help{path}"

@@ -138,7 +138,7 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
             if zlib.crc32(notes.state) != notes.crc32:
                 raise ValueError("the checksum is wrong")
             return msgspec.json.decode(notes.state, type=self._type)
-        except (ValueError, RecursionError) as error:  # what msgspec raises, for what a state refuses as well
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # also for what a state refuses
             raise CommandFailed("DAMAGED", f"the notes in {self.path} cannot be used: {error}", _ANEW) from error
 
     def save(self, state: StateT) -> None:

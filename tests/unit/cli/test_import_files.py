@@ -162,20 +162,22 @@ def test_rows_that_a_footer_does_not_have() -> None:
             next(found)
 
 
-def columns_of_megabytes() -> dict[str, pa.Array]:
-    """Return columns of a thousand rows with a megabyte each that take one megabyte together."""
-    once = pa.array([b"x" * 1_000_000, b"y"], pa.binary())
-    encoded = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), once)
+def column_of_megabytes(kind: str) -> pa.Array:
+    """Return a column of a thousand rows with a megabyte each that takes one megabyte."""
+    if kind == "dictionary":
+        once = pa.array([b"x" * 1_000_000, b"y"], pa.binary())
+        return pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), once)
+    if int(pa.__version__.partition(".")[0]) < 19:
+        pytest.skip("this pyarrow makes no views of a buffer")
     view = numpy.array([1_000_000, int.from_bytes(b"xxxx", "little"), 0, 0] * 1000, numpy.int32)
-    views = pa.Array.from_buffers(pa.binary_view(), 1000, [None, pa.py_buffer(view), pa.py_buffer(b"x" * 1_000_000)])
-    return {"dictionary": encoded, "views": views}
+    return pa.Array.from_buffers(pa.binary_view(), 1000, [None, pa.py_buffer(view), pa.py_buffer(b"x" * 1_000_000)])
 
 
 @pytest.mark.parametrize("kind", ["dictionary", "views", "parquet", "fixed"])
 def test_values_that_rows_share_are_written_out_a_piece_at_a_time(tmp_path: Path, kind: str) -> None:
     if kind in ("dictionary", "views"):
         path, form = tmp_path / "a.arrow", "arrow"
-        batch = pa.record_batch({"body": columns_of_megabytes()[kind]})
+        batch = pa.record_batch({"body": column_of_megabytes(kind)})
         with pa.ipc.new_file(path, batch.schema) as writer:
             writer.write_batch(batch)
     else:
