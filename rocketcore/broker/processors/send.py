@@ -51,6 +51,7 @@ from rocketcore.broker.processors.send_back import retry_limit
 from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.codes import (
+    DLQ_TOPIC_PREFIX,
     FRAME_MAX_BYTES,
     OVERLOAD,
     RETRY_TOPIC_PREFIX,
@@ -420,6 +421,12 @@ class SendProcessor:
             _check_delay(properties)
         if message.topic.startswith(RETRY_TOPIC_PREFIX):
             self._check_retry(request, header, message, properties)
+        if message.topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
+            # What a consumer gives back was committed. Clients that leave in it what it was would lose it: nobody
+            # ends that transaction.
+            asks &= ~ASKS_TRANSACTION
+            properties.pop(TRANSACTION_PREPARED, None)
+            message.sys_flag &= ~TRANSACTION_MASK
         # A checkpoint is for the broker alone to make.
         drop_asking(properties, ASKS_POP_CHECKPOINT)
         if asks & ASKS_KEY:
@@ -454,6 +461,7 @@ class SendProcessor:
         if message.reconsume_times <= retry_limit(group, header, request) and not self._context.locks.is_locked(name):
             return
         self._gate.make_dead_letter(message, name)
+        drop_asking(properties, ASKS_TIMER)
         properties[DELAY] = _NO_DELAY
 
 

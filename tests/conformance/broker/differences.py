@@ -32,6 +32,7 @@ DIFFERENCES = {
     "a message for a time comes before it": Difference(True, False, "a message for a time: when it comes"),
     "messages of a commit that comes twice": Difference(2, 1, "37 that comes again with the same outcome"),
     "a rollback after a commit": Difference(0, 1, "37 that says the opposite of the first"),
+    "half messages of what is given back": Difference(1, 0, "10, 310 to `%RETRY%…`: a message that was"),
     "a send with bits of a transaction": Difference(0, 13, "10, 310: sysFlag with bits of a transaction"),
     "200053 of what was acknowledged": Difference(0, 208, "200053 for a message that was acknowledged"),
     "messages popped after a commit of 0": Difference(2, 0, "200050 after an offset before what was popped"),

@@ -45,6 +45,29 @@ def test_a_commit(broker: Connection) -> None:
     assert not said.keys() & {"REAL_TOPIC", "REAL_QID"}
 
 
+@pytest.mark.parametrize(("reconsumed", "delay", "dead"), [(1, None, False), (17, None, True), (17, "3", True)])
+def test_what_a_consumer_gives_back_is_no_half_message(
+    broker: Connection, reconsumed: int, delay: str | None, dead: bool
+) -> None:
+    """Of a client that leaves in it how it was sent; Apache's makes a half message of it, whose end nobody tells."""
+    group = broker.group()
+    retry = broker.topic(f"%RETRY%{group}")
+    half_topic = "RMQ_SYS_TRANS_HALF_TOPIC"
+    before = broker.max_offset(half_topic, 0)
+    said = {"TRAN_MSG": "true", "PGROUP": "producers", **({} if delay is None else {"DELAY": delay})}
+    answer = broker.send_message(retry, b"x", settle=False, said=said, j=str(reconsumed), l="16", f="4")
+    assert answer.code == 0
+    halves = expected(broker, "half messages of what is given back")
+    if halves:
+        broker.wait_for_offset(half_topic, 0, before + halves)
+        return
+    stored = f"%DLQ%{group}" if dead else retry
+    broker.wait_for_offset(stored, 0, 1)
+    (record,) = broker.pull(stored).records
+    assert (record.body, record.sys_flag, properties_of(record).get("TRAN_MSG")) == (b"x", 0, None)
+    assert broker.max_offset(half_topic, 0) == before
+
+
 def test_a_rollback(broker: Connection) -> None:
     topic = broker.topic(queues=2)
     assert end(broker, half(broker, topic), 12).code == 0
