@@ -14,7 +14,7 @@ from rocketcore.client import api
 from rocketcore.client.api import PullStatus
 from rocketcore.client.attempts import Retries, until_answered
 from rocketcore.client.instance import ClientInstance
-from rocketcore.codes import PullSysFlag
+from rocketcore.codes import TOOLS_GROUP, PullSysFlag
 from rocketcore.errors import ConfigError
 from rocketcore.filter import SUBSCRIBE_ALL, TAG
 from rocketcore.message import MessageQueue
@@ -108,7 +108,7 @@ async def find_offsets(
     retries: Retries,
     timeout: float,
     *,
-    group: str = "ARROW_READER",
+    group: str = TOOLS_GROUP,
 ) -> dict[MessageQueue, int]:
     """Return the offset that the position in each queue means; ``held`` and the rest as for ``held_ranges``."""
 

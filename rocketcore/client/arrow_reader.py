@@ -31,7 +31,7 @@ from rocketcore.client.attempts import Retries, refuses, until_answered
 from rocketcore.client.config import RECORD_BATCH_BYTES
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.pull_plan import PULL_MESSAGES, Pull, RangePlan, Stride
-from rocketcore.codes import MASTER_ID, PullSysFlag, RequestCode, ResponseCode, SerializeType
+from rocketcore.codes import MASTER_ID, TOOLS_GROUP, PullSysFlag, RequestCode, ResponseCode, SerializeType
 from rocketcore.errors import ConfigError, OffsetOutOfRange, RocketError, RouteNotFound, TransportError
 from rocketcore.filter import SQL92, SUBSCRIBE_ALL, TAG, parse_tags
 from rocketcore.message import MessageQueue
@@ -74,7 +74,7 @@ class ReadSettings:
     """
 
     columns: tuple[str, ...] = DEFAULT_COLUMNS
-    group: str = "ARROW_READER"
+    group: str = TOOLS_GROUP
     tags: str = SUBSCRIBE_ALL
     sql: str | None = None
     fail_on_data_loss: bool = True

@@ -18,11 +18,11 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 from rocketcore.client.addresses import DEFAULT_NAMESRV, NameServers, name_server_list
 from rocketcore.client.hooks import Hook, check_hooks, rpc_hooks
 from rocketcore.client.selectors import Selector, find_selector
-from rocketcore.codes import MAX_MESSAGE_BYTES, TRACE_TOPIC
+from rocketcore.codes import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, MAX_MESSAGE_BYTES, TRACE_TOPIC
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
 from rocketcore.message import ReceivedMessage, TransactionState
-from rocketcore.naming import check_group, with_namespace
+from rocketcore.naming import check_group, with_namespace, without_namespace
 from rocketcore.protocol.allocate import AllocateStrategy, find_strategy
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.signing import Signer
@@ -61,6 +61,11 @@ MAX_INVISIBLE_SECONDS: Final = 12 * 60 * 60
 _COMPRESSIONS: Final = {"zlib": (0, 9), "lz4": (0, 16), "zstd": (1, 22)}
 """By what compresses, the levels that mean the same everywhere: below them libraries choose, above they differ."""
 
+
+GROUP_NEEDED: Final = (
+    "give the consumer a group of its own, for example group='billing': all that leave it out would be members of one"
+    " group, and share its messages"
+)
 
 _KINDS: Final[Mapping[object, tuple[tuple[type, ...], str]]] = {
     "float": ((int, float), "a number"),
@@ -190,7 +195,7 @@ class ProducerConfig(ClientConfig):
     """Settings of a producer (Java: ``DefaultMQProducer``)."""
 
     namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
-    group: str = setting("DEFAULT_PRODUCER", "producer group", property="producerGroup")
+    group: str = setting(DEFAULT_PRODUCER_GROUP, "producer group", property="producerGroup")
     retries: int = setting(2, "further attempts after a failed one", unit="count", property="retryTimesWhenSendFailed")
     attempt_timeout: float = setting(
         0.0,
@@ -238,6 +243,11 @@ class ProducerConfig(ClientConfig):
         find_selector(self.selector)
         if self.checker is not None and not callable(self.checker):
             raise ConfigError(f"checker is a function or a coroutine function, got {type(self.checker).__name__}")
+        if self.checker is not None and without_namespace(self.group, self.namespace) == DEFAULT_PRODUCER_GROUP:
+            raise ConfigError(
+                "give a producer with a checker a group of its own, for example group='shop': brokers ask any producer"
+                " of the group how a transaction ended"
+            )
         _check_above_zero(self, "default_topic_queue_nums", "batch_count", "delivery_timeout")
         if self.retries < 0:
             raise ConfigError(f"retries is at least 0, got {self.retries}")
@@ -259,7 +269,7 @@ class ConsumerConfig(ClientConfig):
     """Settings of push and pull consumers (Java: ``DefaultMQPushConsumer``, ``DefaultLitePullConsumer``)."""
 
     namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
-    group: str = setting("DEFAULT_CONSUMER", "consumer group", property="consumerGroup")
+    group: str = setting(DEFAULT_CONSUMER_GROUP, "consumer group", property="consumerGroup")
     start_from: StartFrom = setting(
         "last",
         "where a group without a stored offset begins: first, a time, or last, but first where a queue still has that",
@@ -301,6 +311,8 @@ class ConsumerConfig(ClientConfig):
     )
 
     def __post_init__(self) -> None:
+        if self.group is None:
+            raise ConfigError(GROUP_NEEDED)
         ClientConfig.__post_init__(self)
         _enter_namespace(self)
         check_group(self.group)

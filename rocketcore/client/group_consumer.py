@@ -250,7 +250,7 @@ class GroupConsumer(Subscriber):
                 if share is None:
                     balanced = False
                     if known and (problem := self._rebalancer.problem) is not None:
-                        self._problems.note(f"topic={topic}", problem, self.clock, grace=JOIN_GRACE)
+                        self.note_problem(f"topic={topic}", problem, JOIN_GRACE)
                     continue
                 taken, complete = await self._take_share(topic, share)
                 if complete:
@@ -292,7 +292,7 @@ class GroupConsumer(Subscriber):
             error = ClientError(
                 f"{len(new) - len(allowed)} queues are locked by other members, or not to be locked now"
             )
-            self._problems.note(f"topic={topic}", error, self.clock, grace=LOCK_GRACE)
+            self.note_problem(f"topic={topic}", error, LOCK_GRACE)
         taken = 0
         for queue in new:
             if queue not in allowed:
@@ -300,7 +300,7 @@ class GroupConsumer(Subscriber):
             try:
                 offset = await self.first_offset(queue)
             except RocketError as error:
-                self._problems.note(f"topic={topic}", error, self.clock)
+                self.note_problem(f"topic={topic}", error)
                 continue
             self.own(queue, offset)
             taken += 1

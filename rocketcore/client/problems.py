@@ -11,7 +11,7 @@ from typing import Final
 
 from rocketcore.client import api
 from rocketcore.client.instance import ClientInstance
-from rocketcore.errors import BrokerError, RequestNotSupported, RocketError
+from rocketcore.errors import BrokerError, RequestNotSupported, RocketError, RouteNotFound
 from rocketcore.filter import TAG
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.printable import printable
@@ -81,14 +81,20 @@ class Problems:
             logger.debug("nothing is received group=%s %s error=%s", self._group, printable(what), error)
             return
         self._told[what] = now
-        warn(logger, "nothing is received group=%s %s error=%s", self._group, printable(what), error)
+        if type(error) is RouteNotFound:  # in a good run it is there soon, and in another its name is wrong
+            topic = what.removeprefix("topic=")
+            warn(logger, "waiting for topic %r, which no name server knows yet group=%s", topic, self._group)
+        else:
+            warn(logger, "nothing is received group=%s %s error=%s", self._group, printable(what), error)
 
     def over(self, what: str) -> None:
         """Take notice that something works."""
-        if self._errors.pop(what, None) is not None:
+        error = self._errors.pop(what, None)
+        if error is not None:
             del self._since[what]
             if self._told.pop(what, None) is not None:
-                warn(logger, "receiving again group=%s %s", self._group, printable(what))
+                again = "" if type(error) is RouteNotFound else " again"
+                warn(logger, f"receiving{again} group=%s %s", self._group, printable(what))
 
     def __bool__(self) -> bool:
         return bool(self._errors)

@@ -52,6 +52,8 @@ class ProcessQueue:
         self._paused = False
         self.cached_bytes = 0
         self.last_pull = clock.monotonic()
+        self.last_consume: float | None = None
+        """When somebody last got messages of it."""
         self.last_lock: float | None = None
         self.suspended = False
         """A message of it failed and is tried again in a moment: nothing is handed out until then."""
@@ -106,7 +108,7 @@ class ProcessQueue:
         waiting = self._waiting
         taken = [waiting.popleft() for _ in range(min(limit, len(waiting)))]
         if taken:
-            now = self._clock.monotonic()
+            self.last_consume = now = self._clock.monotonic()
             for message in taken:
                 self._handed[message.offset] = now
         return taken
@@ -184,7 +186,7 @@ class ProcessQueue:
 
     def info(self) -> ProcessQueueInfo:
         """Return what an administrator is shown."""
-        pulled = self._clock.time_millis() - round((self._clock.monotonic() - self.last_pull) * 1000)
+        epoch = self._clock.time_millis() - self._clock.monotonic() * 1000
         return ProcessQueueInfo(
             commit_offset=self.commit_offset,
             cached_msg_min_offset=next(iter(self._messages), 0),
@@ -192,7 +194,8 @@ class ProcessQueue:
             cached_msg_count=len(self._messages),
             cached_msg_size_in_mib=self.cached_bytes >> 20,
             dropped=self.dropped,
-            last_pull_timestamp=pulled,
+            last_pull_timestamp=round(epoch + self.last_pull * 1000),
+            last_consume_timestamp=0 if self.last_consume is None else round(epoch + self.last_consume * 1000),
         )
 
     def __len__(self) -> int:

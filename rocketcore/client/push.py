@@ -173,8 +173,16 @@ class PushConsumer(GroupConsumer):
     def check_handlers(self) -> None:
         """Refuse to run without work; raises ConfigError."""
         self._check_subscribed()
-        if not self._handlers and not self._closed:
+        if self._closed:
+            return
+        if not self._handlers:
             raise ConfigError(f"the consumer of group {self.group!r} has no handler: give it one, or iterate over it")
+        named = {self.wire_topic(topic) for topic in self._handlers}
+        if missing := sorted(self._subscriptions.keys() - named):
+            raise ConfigError(
+                f"the consumer of group {self.group!r} has no handler for {', '.join(map(repr, missing))}: run() would"
+                " never hand their messages to anybody; give each topic a handler, or iterate"
+            )
 
     def refused(self, what: object, error: RocketError) -> None:
         super().refused(what, error)

@@ -14,13 +14,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from rocketcore.client.config import ConsumerConfig
+from rocketcore.client.config import GROUP_NEEDED, ConsumerConfig
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.offset_store import OffsetStore
 from rocketcore.client.problems import Gaps, Problems, find_filter_refusal
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.subscription import Noted
-from rocketcore.codes import RETRY_TOPIC_PREFIX, PullSysFlag
+from rocketcore.codes import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
     BrokerError,
     BrokerSystemError,
@@ -35,7 +35,7 @@ from rocketcore.errors import (
 )
 from rocketcore.filter import SQL92, TAG
 from rocketcore.message import Message, MessageQueue, ReceivedMessage, ReplyFuture
-from rocketcore.naming import check_topic, with_namespace
+from rocketcore.naming import check_topic, with_namespace, without_namespace
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
 from rocketcore.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
@@ -79,6 +79,8 @@ class Subscriber:
     offsets: OffsetStore
 
     def __init__(self, config: ConsumerConfig, clock: Clock) -> None:
+        if without_namespace(config.group, config.namespace) in (DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP):
+            raise ConfigError(GROUP_NEEDED)
         self.config = config
         self.group = config.group
         self.clock = clock
@@ -147,13 +149,14 @@ class Subscriber:
 
     async def _find_routes(self) -> None:
         """Ask for the routes that are not known yet."""
-        for topic in sorted(self.topics()):
+        # The retry topic last: it may be missing, which must not hide that no name server answers.
+        for topic in sorted(self.topics(), key=lambda each: (each == self.retry_topic, each)):
             try:
                 await self.instance.route(topic)
             except RocketError as error:
                 # brokers make the retry topic when they first hear of the group, and register it in their time
                 grace = RETRY_TOPIC_GRACE if topic == self.retry_topic else 0.0
-                self._problems.note(f"topic={topic}", error, self.clock, grace=grace)
+                self.note_problem(f"topic={topic}", error, grace)
                 if isinstance(error, TransportError):
                     break  # all name servers failed: the other topics would only wait for the same
 
@@ -316,6 +319,11 @@ class Subscriber:
             ],
         )
 
+    def note_problem(self, what: str, error: RocketError, grace: float = 0.0) -> None:
+        """Take notice of what keeps this consumer from receiving; when it is closed, that is nobody's concern."""
+        if not self._closed:
+            self._problems.note(what, error, self.clock, grace=grace)
+
     def refused(self, what: object, error: RocketError) -> None:
         """Take notice that a broker refuses what waiting does not change: who waits for messages gets the error."""
         self._refusals[what] = error
@@ -337,7 +345,7 @@ class Subscriber:
     async def pull_failed(self, queue: MessageQueue, error: RocketError) -> None:
         """Called when a pull failed: what waiting does not change is for who waits for messages."""
         grace = JOIN_GRACE if isinstance(error, TransportError) else 0.0
-        self._problems.note(f"topic={queue.topic} broker={queue.broker}", error, self.clock, grace=grace)
+        self.note_problem(f"topic={queue.topic} broker={queue.broker}", error, grace)
         if isinstance(error, BrokerSystemError):  # which is also how brokers refuse a kind of filter
             subscription = self.find_subscription(queue.topic)
             refusal = await find_filter_refusal(self.instance, self.group, subscription) if subscription else None

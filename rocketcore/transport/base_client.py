@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from rocketcore.addresses import split
 from rocketcore.errors import ConfigError
-from rocketcore.protocol.command import RemotingCommand
+from rocketcore.protocol.command import RemotingCommand, request_name
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.limits import ChannelLimits
 from rocketcore.transport.tls.settings import ClientTls, TlsOption
 
 __all__ = ["BaseClient", "Signer", "split_address"]
+
+logger = logging.getLogger(__name__)
 
 Signer = Callable[[RemotingCommand], None]
 """Adds to a request's ext fields before it is encoded."""
@@ -92,5 +95,10 @@ class BaseClient(ABC):
             self._signer(command)
 
     def _show(self, address: str, command: RemotingCommand, response: RemotingCommand) -> None:
+        if logger.isEnabledFor(logging.DEBUG):
+            what = request_name(command.code)
+            logger.debug(
+                "answered request=%s address=%s code=%d remark=%s", what, address, response.code, response.remark
+            )
         for hook in self._hooks:
             hook.after_response(address, command, response)

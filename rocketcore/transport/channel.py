@@ -71,6 +71,7 @@ class Channel(asyncio.Protocol):
     __slots__ = (
         "__weakref__",
         "_arrived",
+        "_broke_rules",
         "_endpoint",
         "_held_bytes",
         "_inbound",
@@ -93,6 +94,7 @@ class Channel(asyncio.Protocol):
 
     def __init__(self, endpoint: Endpoint[Channel]) -> None:
         self.attributes: dict[str, Any] = {}
+        self._broke_rules = ""  # why the peer is not listened to any more
         self._endpoint = endpoint
         self._held_bytes = 0  # of those that the endpoint counts
         self._inbound = Inbound(endpoint.routes, endpoint.server)
@@ -143,7 +145,7 @@ class Channel(asyncio.Protocol):
         self._outbound.clear()
         self._endpoint.channels.discard(self)
         self._outbound.wake()
-        cause = "the connection was closed" if exc is None else f"the connection broke: {exc}"
+        cause = self._broke_rules or ("the connection was closed" if exc is None else f"the connection broke: {exc}")
         self._outstanding.fail(self.remote_address, cause)
         for callback in self._endpoint.close_callbacks:
             try:
@@ -244,6 +246,7 @@ class Channel(asyncio.Protocol):
             if position < size and not self.closed:
                 self._inbound.keep(whole, position, self.last_read, self._stream, self._refuses)
         except DecodeError as error:
+            self._broke_rules = f"it sent what is no frame: {error}"
             self._log_closing(str(error))
             self.close()
         finally:

@@ -238,6 +238,7 @@ class RemotingClient(BaseClient):
     async def _connect(self, address: str) -> Channel:
         loop = asyncio.get_running_loop()
         channel: Channel
+        logger.debug("connecting address=%s", address)
         try:
             host, port = self._target(address)
             async with asyncio.timeout(self._connect_timeout):

@@ -265,6 +265,7 @@ class BlockingRemotingClient(BaseClient):
         channel.retire()
 
     def _open(self, address: str, deadline: float, timeout: float, what: str) -> socket.socket | TlsSocket:
+        logger.debug("connecting address=%s for=%s", address, what)
         try:
             host, port = self._target(address)
             sock = self._connected(host, port, deadline)

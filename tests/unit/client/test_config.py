@@ -162,3 +162,27 @@ def test_a_group_name_is_checked() -> None:
 
 def test_a_secret_is_not_printed() -> None:
     assert "hidden" not in repr(ProducerConfig(access_key="me", secret_key="hidden"))
+
+
+@pytest.mark.parametrize("module", [rocketcore, aio])
+@pytest.mark.parametrize("name", ["PushConsumer", "PullConsumer", "SimpleConsumer"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"group": None},
+        {"group": "DEFAULT_CONSUMER"},
+        {"group": "DEFAULT_PRODUCER"},
+        {"group": "DEFAULT_CONSUMER", "namespace": "shop"},
+    ],
+)
+def test_a_consumer_has_a_group_of_its_own(module: Any, name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="group='billing'"):
+        getattr(module, name)("h:1", **options)
+
+
+@pytest.mark.parametrize("kind", [rocketcore.Producer, aio.Producer])
+def test_a_producer_with_a_checker_has_a_group_of_its_own(kind: Any) -> None:
+    kind("h:1")
+    with pytest.raises(ConfigError, match="group='shop'"):
+        kind("h:1", checker=print)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+import rocketcore
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.problems import WARN_INTERVAL, Problems
 from rocketcore.client.pull import PullConsumer
@@ -24,6 +25,7 @@ from rocketcore.errors import (
     NoPermission,
     RequestTimeout,
     RocketError,
+    RouteNotFound,
     SubscriptionParseFailed,
 )
 from rocketcore.message import MessageQueue, ReceivedMessage
@@ -284,3 +286,61 @@ def test_a_broker_that_does_not_answer_is_told_of_when_that_lasts(caplog: pytest
         assert told.message == "nothing is received group=G topic=T broker=a error=refused"
 
     run(body)
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for_and_nothing_frightens(caplog: pytest.LogCaptureFixture) -> None:
+    clock, problems = ManualClock(), Problems("G")
+    problems.note("topic=quotes", RouteNotFound("no name server knows topic 'quotes'"), clock)
+    problems.over("topic=quotes")
+    assert [record.message for record in caplog.records] == [
+        "waiting for topic 'quotes', which no name server knows yet group=G",
+        "receiving group=G topic=quotes",
+    ]
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, PullConsumer])
+def test_that_no_name_server_answers_is_told_at_once(
+    kind: type[GroupConsumer], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        consumer = kind("127.0.0.1:1", group="G")  # type: ignore[arg-type]
+        consumer.add_subscription("T", None, None)
+        await consumer.start()
+        assert [record.message[:44] for record in caplog.records if record.levelno >= logging.WARNING] == [
+            "nothing is received group=G topic=T error=ro"
+        ]
+        await consumer.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, PullConsumer])
+def test_a_consumer_that_is_closed_while_it_starts_says_nothing(
+    kind: type[GroupConsumer], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body() -> None:
+        consumer = kind("127.0.0.1:1", group="G")  # type: ignore[arg-type]
+        consumer.add_subscription("T", None, None)
+        starting = asyncio.create_task(consumer.start())
+        await asyncio.sleep(0)
+        await consumer.close()
+        await asyncio.wait([starting])
+        assert not [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+
+    run(body)
+
+
+def test_run_refuses_topics_that_nobody_handles() -> None:
+    async def body() -> None:
+        consumer = PushConsumer("127.0.0.1:1", group="G")
+        for topic in ("orders", "payments", "refunds"):
+            consumer.subscribe(topic, handler=print if topic == "orders" else None)
+        with pytest.raises(ConfigError, match="no handler for 'payments', 'refunds'"):
+            await consumer.run()
+
+    run(body)
+    blocking = rocketcore.PushConsumer("127.0.0.1:1", group="G")
+    blocking.subscribe("orders", handler=print)
+    blocking.subscribe("payments")
+    with pytest.raises(ConfigError, match="no handler for 'payments'"):
+        blocking.run()

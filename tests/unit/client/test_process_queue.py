@@ -95,3 +95,16 @@ def test_any_order_of_settlement_never_commits_past_an_open_message() -> None:
     while open_messages:
         queue.remove(open_messages.pop())
         assert queue.commit_offset == min((each.offset for each in open_messages), default=200)
+
+
+def test_an_administrator_sees_when_messages_were_last_consumed() -> None:
+    clock = ManualClock()
+    queue = ProcessQueue(QUEUE, 0, clock)
+    queue.put([message(0)], 1)
+    assert queue.info().last_consume_timestamp == 0
+    clock.advance(10.0)
+    queue.take(1)
+    consumed = clock.time_millis()
+    clock.advance(10.0)
+    assert queue.info().last_consume_timestamp == consumed
+    assert queue.info().last_pull_timestamp == consumed - 10_000
