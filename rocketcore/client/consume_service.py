@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rocketcore.client.daemon import call_on_daemon
 from rocketcore.client.handler import Handler, HandlerResult, MessageHandler
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.runtime import ends_this_task
@@ -349,7 +350,10 @@ class ConsumeService:
         """Run a handler on one message that belongs to no queue here, and say how it ended."""
         handler = Handler(function, self._failures)
         try:
-            result = function(message) if handler.on_loop else await asyncio.to_thread(function, message)
+            if handler.on_loop:
+                result = function(message)
+            else:
+                result = await call_on_daemon("consume-directly", function, message)
             while inspect.isawaitable(result):
                 result = await result
         except RetryLater as error:

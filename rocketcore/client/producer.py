@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
+from rocketcore.client.daemon import call_on_daemon
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
@@ -204,7 +205,8 @@ class Producer(Sender):
         async with contextlib.AsyncExitStack() as ends:
             ends.callback(self._end_here)
             ends.push_async_callback(self._client.close)
-            ends.push_async_callback(asyncio.to_thread, self._end_traces)
+            if self._tracer is not None:
+                ends.push_async_callback(call_on_daemon, "producer-traces", self._end_traces)
             for task in tasks:
                 ends.push_async_callback(task.stop)
             for task in tasks:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketcore.client import api
 from rocketcore.client.config import Checker, ProducerConfig
+from rocketcore.client.daemon import call_on_daemon
 from rocketcore.client.runtime import ends_this_task, returns_coroutine
 from rocketcore.codes import FRAME_MAX_BYTES, RequestCode
 from rocketcore.errors import RocketError
@@ -164,7 +165,7 @@ class LoopChecks(_Checks):
             if returns_coroutine(self._checker):
                 state: Any = self._checker(message)
             else:
-                state = await asyncio.to_thread(self._checker, message)
+                state = await call_on_daemon("producer-checker", self._checker, message)
             return self._judged(message, await state if inspect.isawaitable(state) else state)
         except BaseException as error:  # what would end the loop, or this task, is a failure of the checker
             if ends_this_task(error):

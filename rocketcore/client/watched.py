@@ -5,11 +5,11 @@ RocketMQ 5.5.0: ``DefaultMQPushConsumerImpl.executeHookBefore``, ``executeHookAf
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Final
 
 from rocketcore.client.config import ConsumerConfig
+from rocketcore.client.daemon import call_on_daemon
 from rocketcore.client.hooks import ConsumeContext, ConsumeHook, call_hooks, consume_hooks
 from rocketcore.client.sync_producer import Producer
 from rocketcore.client.trace import Tracer
@@ -56,4 +56,4 @@ class Watched:
     async def close(self) -> None:
         """Send the traces that are queued."""
         if self._tracer is not None:
-            await asyncio.to_thread(self._tracer.close)
+            await call_on_daemon("consumer-traces", self._tracer.close)

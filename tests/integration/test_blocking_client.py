@@ -527,3 +527,33 @@ def test_threads_of_a_child_start_over_together(server: TestServer, monkeypatch:
             return len(channels) == 4 and len(set(channels)) == 1 and not channels[0].closed
 
         assert in_child(work) == 0
+
+
+@pytest.mark.parametrize("place", ["connect", "channel"])
+def test_a_connection_that_is_interrupted_as_it_is_made_is_closed(
+    server: TestServer, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    made: list[socket.socket] = []
+
+    class Noted(socket.socket):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            made.append(self)
+
+        def connect(self, address: Any) -> None:
+            super().connect(address)
+            if place == "connect":
+                raise KeyboardInterrupt
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with closing(BlockingRemotingClient()) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "socket", Noted)
+            if place == "channel":
+                patch.setattr(BlockingChannel, "__init__", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                client.invoke(server.address, RemotingCommand(ECHO), TIMEOUT)
+        assert [sock.fileno() for sock in made] == [-1]
+        assert client.invoke(server.address, RemotingCommand(ECHO), TIMEOUT).code == ResponseCode.SUCCESS

@@ -249,3 +249,17 @@ def test_arrow_rows_are_messages(cluster: LocalCluster, make_topic: MakeTopic, g
     read = rmq.read_arrow(cluster.namesrv, topic=topic, start="first", end="last")
     assert sorted(read["body"].to_pylist()) == sorted(table["payload"].to_pylist() * 2)
     assert set(read["tags"].to_pylist()) == {"a", "b"}
+
+
+def test_an_asyncio_producer_without_traces_has_no_threads(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic()
+
+    async def main() -> None:
+        before = set(threading.enumerate())
+        async with aio.Producer(cluster.namesrv, group=group) as producer:
+            await producer.send(topic, b"x")
+        assert set(threading.enumerate()) <= before
+
+    asyncio.run(main())

@@ -178,7 +178,7 @@ def coroutine_checker(ask: Checker) -> Callable[[rmq.ReceivedMessage], Any]:
 @pytest.mark.parametrize("coroutine", [False, True])
 def test_a_checker_of_a_loop(cluster: LocalCluster, topic: str, *, coroutine: bool) -> None:
     """A function runs on another thread, a coroutine function on the loop."""
-    ask = Checker(ValueError("no"), SystemExit(3), asyncio.CancelledError(), COMMIT)
+    ask = Checker(ValueError("no"), StopIteration(), SystemExit(3), asyncio.CancelledError(), COMMIT)
     checker = coroutine_checker(ask) if coroutine else ask
 
     async def main() -> None:
@@ -188,6 +188,25 @@ def test_a_checker_of_a_loop(cluster: LocalCluster, topic: str, *, coroutine: bo
 
     asyncio.run(main())
     assert (threading.current_thread().name in ask.threads) is coroutine
+
+
+def test_a_checker_that_hangs_keeps_no_loop_from_ending(cluster: LocalCluster, topic: str) -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    def hang(half: rmq.ReceivedMessage) -> rmq.TransactionState:
+        asked.set()
+        released.wait()
+        return COMMIT
+
+    async def main() -> None:
+        async with aio.Producer(cluster.namesrv, group=new_group(), checker=hang) as producer:
+            await producer.transaction(rmq.Message(topic, b"left behind")).begin()
+            assert await asyncio.to_thread(asked.wait, SECONDS)
+
+    try:
+        asyncio.run(main())
+    finally:
+        released.set()
 
 
 def test_a_checker_closes_its_producer(cluster: LocalCluster, topic: str) -> None:

@@ -163,13 +163,21 @@ class BlockingRemotingClient(BaseClient):
         limit = self._connect_timeout if timeout is None else min(self._connect_timeout, max(0.0, timeout))
         deadline = self.clock.monotonic() + limit
         locked = False
+        opened: list[socket.socket] = []
         try:
             locked = slot.lock.acquire(timeout=limit)
             if not locked:
                 raise ConnectError(f"{what} at {address}: no connection within {limit:g} s")
             if slot.channel is None or slot.channel.closed:
-                slot.channel = BlockingChannel(self, self._open(address, deadline, limit, what), address)
+                slot.channel = BlockingChannel(self, self._open(address, deadline, limit, what, opened), address)
             channel = slot.channel
+        except BaseException:
+            # What a signal's handler raises comes between any two steps.
+            if opened and slot.channel is not None:
+                slot.channel.close()
+            for sock in opened:
+                sock.close()
+            raise
         finally:
             if locked:
                 slot.lock.release()
@@ -264,27 +272,26 @@ class BlockingRemotingClient(BaseClient):
                 self._retired.append(channel)
         channel.retire()
 
-    def _open(self, address: str, deadline: float, timeout: float, what: str) -> socket.socket | TlsSocket:
+    def _open(
+        self, address: str, deadline: float, timeout: float, what: str, opened: list[socket.socket]
+    ) -> socket.socket | TlsSocket:
+        """Connect; what is in ``opened`` where this is interrupted is for the caller to close."""
         logger.debug("connecting address=%s for=%s", address, what)
         try:
             host, port = self._target(address)
-            sock = self._connected(host, port, deadline)
-            try:
-                connected: socket.socket | TlsSocket = sock
-                if self._tls is not None:
-                    left = deadline - self.clock.monotonic()
-                    from rocketcore.transport.tls.socket import TlsSocket
+            sock = self._connected(host, port, deadline, opened)
+            connected: socket.socket | TlsSocket = sock
+            if self._tls is not None:
+                left = deadline - self.clock.monotonic()
+                from rocketcore.transport.tls.socket import TlsSocket
 
-                    connected = TlsSocket(sock, self._tls.context, self._tls.hostname(host), left)
-                sock.settimeout(None)
-            except BaseException:
-                sock.close()
-                raise
+                connected = TlsSocket(sock, self._tls.context, self._tls.hostname(host), left)
+            sock.settimeout(None)
         except (OSError, ValueError) as error:
             raise ConnectError(f"{what} at {address}: {self._why_not(error, address, timeout)}") from error
         return connected
 
-    def _connected(self, host: str, port: int, deadline: float) -> socket.socket:
+    def _connected(self, host: str, port: int, deadline: float, opened: list[socket.socket]) -> socket.socket:
         """Connect to the first address of a host that takes it.
 
         The look-up and all of them share the time, so that one that is silent leaves some of it to the others.
@@ -296,6 +303,7 @@ class BlockingRemotingClient(BaseClient):
             if left <= 0:
                 raise TimeoutError
             sock = socket.socket(family, kind, protocol)
+            opened.append(sock)
             try:
                 sock.settimeout(left / (others + 1))
                 sock.connect(target)
@@ -303,9 +311,6 @@ class BlockingRemotingClient(BaseClient):
             except OSError as error:
                 sock.close()
                 failure = error
-            except BaseException:
-                sock.close()
-                raise
             else:
                 return sock
         assert failure is not None, "a look-up raises where there is no address"
