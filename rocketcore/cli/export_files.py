@@ -135,9 +135,11 @@ def count_messages(path: Path, form: str) -> int:
     from pyarrow import dataset
 
     try:
-        if form == "parquet":
-            return int(pq.read_metadata(path).num_rows)
-        return int(dataset.dataset(path, format="ipc").count_rows())
+        # pyarrow is given no name: one with a colon is an address to it.
+        with path.open("rb") as file:
+            if form == "parquet":
+                return int(pq.read_metadata(file).num_rows)
+            return int(dataset.IpcFileFormat().make_fragment(file).count_rows())
     except unreadable() as error:
         raise ValueError(f"it cannot be read: {error_text(error)}") from error
 
@@ -190,7 +192,7 @@ class ArrowFile:
         self._writer = pa.ipc.new_stream(file, schema) if stream else pa.ipc.new_file(file, schema)
         if written is not None:
             end, found = written.stat().st_size, 0
-            with pa.OSFile(str(written)) as source:
+            with written.open("rb") as source:
                 source.seek(_ARROW_MAGIC_BYTES)
                 try:
                     for batch in pa.ipc.open_stream(source):

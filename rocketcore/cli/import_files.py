@@ -403,7 +403,7 @@ def _longest_value(column: pa.Array) -> int:
     return int(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else 0
 
 
-def _open_stream(file: BinaryIO | pa.OSFile, given: Mapping[str, str], tag: str | None) -> ColumnSource:
+def _open_stream(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> ColumnSource:
     import pyarrow as pa
 
     stream = pa.ipc.open_stream(file)
@@ -414,13 +414,14 @@ def _open_arrow(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> Co
     import pyarrow as pa
     from pyarrow import dataset
 
-    # Not mapped: of a file that becomes shorter meanwhile a map kills the process that looks at it.
-    opened = pa.OSFile(file.name)
-    if opened.read(len(_ARROW_MAGIC)) != _ARROW_MAGIC:
-        opened.seek(0)
-        return _open_stream(opened, given, tag)
-    source = pa.ipc.open_file(opened)
-    rows = dataset.dataset(file.name, format="ipc").count_rows()  # of which nothing has to be unpacked
+    # Not mapped: of a file that becomes shorter meanwhile a map kills the process that looks at it. Nor by its name,
+    # which pyarrow takes for an address where it has a colon, and refuses where it is no UTF-8.
+    stream = file.read(len(_ARROW_MAGIC)) != _ARROW_MAGIC
+    file.seek(0)
+    if stream:
+        return _open_stream(file, given, tag)
+    rows = dataset.IpcFileFormat().make_fragment(file).count_rows()  # of which nothing has to be unpacked
+    source = pa.ipc.open_file(file)
 
     def batches(first: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         return enumerate_rows(map(source.get_batch, range(source.num_record_batches)), end=rows)

@@ -67,7 +67,7 @@ ROW_GROUP_SECONDS: Final = 10.0
     "where it stopped when the same command is given again."
 )
 @click.argument("topic")
-@click.option("-o", "--output", metavar="FILE|-", multiple=True, callback=or_form,
+@click.option("-o", "--output", type=click.Path(), metavar="FILE|-", multiple=True, callback=or_form,
               help="File to write, - for stdout, which is the default. The name of a form, such as json, is that "
               "of the summary.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Format; default: by the name of the file.")

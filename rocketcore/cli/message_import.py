@@ -42,6 +42,7 @@ from rocketcore.cli.watch import Watch
 from rocketcore.errors import MessageIllegal, RouteNotFound, TopicNotExist
 from rocketcore.message import Message
 from rocketcore.naming import check_send_topic
+from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.client.arrow_delivery import SendSummary
@@ -96,7 +97,7 @@ class _Sends(Protocol):
     help="Send the messages of a file, parquet, arrow or jsonl, to a topic; - reads stdin.\n\nAn import that was "
     "interrupted goes on behind the last message that it knows to be stored when the same command is given again."
 )
-@click.argument("file", metavar="FILE|-")
+@click.argument("file", type=click.Path(), metavar="FILE|-")
 @click.option("--topic", required=True, metavar="TOPIC", help="Where to send them.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="Format; default: by how the file begins.")
 @click.option("--column", "columns", multiple=True, metavar="ROLE=NAME",
@@ -226,6 +227,7 @@ class _Import:
         from rocketcore.client.config import name_server_list
 
         self._name = name
+        self._shown = printable(name)
         self._file = file
         self._form = form
         self._topic = topic
@@ -255,7 +257,7 @@ class _Import:
             read, behind = _read_again(self._file, state.length)
             lines = behind + 1 if read.length else 0
             if read != Checksum(state.length, state.crc32):
-                raise CommandFailed("CHANGED", f"the part of {self._name} that was sent has changed since",
+                raise CommandFailed("CHANGED", f"the part of {self._shown} that was sent has changed since",
                                     "--restart begins anew")  # fmt: skip
             self._source = LineSource(self._file, self._topic, self._tag, read, behind)
         else:
@@ -273,9 +275,9 @@ class _Import:
         try:
             yield
         except DamagedFile as error:
-            raise CommandFailed("DAMAGED", f"{self._name}: {error}") from error
+            raise CommandFailed("DAMAGED", f"{self._shown}: {error}") from error
         except MessageIllegal as error:
-            raise CommandFailed("MESSAGE_ILLEGAL", f"{self._name}: {error}", "correct it in the file") from error
+            raise CommandFailed("MESSAGE_ILLEGAL", f"{self._shown}: {error}", "correct it in the file") from error
 
     def show_plan(self, create: bool, queues: int) -> None:
         """Say on stderr what would be done."""
@@ -289,7 +291,7 @@ class _Import:
                 there = f", which is made with {counted(queues, 'queue')} a broker"
         rows = self._source.rows
         count = "messages" if rows is None else counted(rows - self._state.rows, "message")
-        tell(f"import {count} of {self._name} ({self._form}) to topic {self._topic}{there}")
+        tell(f"import {count} of {self._shown} ({self._form}) to topic {self._topic}{there}")
         if isinstance(self._source, ColumnSource):
             named = [role if role == name else f"{name} as {role}" for role, name in self._source.columns.items()]
             tell(f"  columns: {', '.join(named)}")
@@ -417,13 +419,13 @@ class _Import:
         if not self._goes_on and not summary.sent_bytes:
             if self._record is not None:
                 self._record.remove()
-            tell(f"nothing of {self._name} was sent to {self._topic}")
+            tell(f"nothing of {self._shown} was sent to {self._topic}")
             return
         if self._pipe:
             again = "what comes through a pipe cannot go on"
         else:
             again = "the same command goes on there; what was sent beyond has the same ids then"
-        what = counted_are(self._state.rows, f"message of {self._name}", f"messages of {self._name}")
+        what = counted_are(self._state.rows, f"message of {self._shown}", f"messages of {self._shown}")
         tell(f"{what} stored in {self._topic}; {again}")
 
 

@@ -53,7 +53,7 @@ def export_metadata(cluster: str | None) -> None:
 
 @command(help="Create the topics and groups of a file, and change those that are other; shows the plan first and asks "
               "for the cluster's name.\n\nNothing is deleted: what the file does not name stays as it is.")  # fmt: skip
-@click.argument("file", metavar="FILE|-")
+@click.argument("file", type=click.Path(), metavar="FILE|-")
 @_cluster
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")

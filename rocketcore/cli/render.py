@@ -181,6 +181,9 @@ def progress(text: str) -> None:
 
 def tell(text: str, end: str = "\n") -> None:
     """Write to stderr; what a command did does not fail because nobody can be told."""
+    if not _fits(text, sys.stderr):  # a name of a file may have bytes that are no text
+        encoding = sys.stderr.encoding or "utf-8"
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
     try:
         print(text, file=sys.stderr, end=end, flush=True)
     except OSError:
