@@ -8,7 +8,7 @@ its response code when it is defined, so that a reply's code finds its class in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from rocketcore.codes import ResponseCode
 from rocketcore.printable import printable
@@ -331,6 +331,28 @@ class PartlyDone(ClientError):
     def _text(self) -> str:
         errors = "; ".join(str(error) for error in self.failed.values())
         return f"{self.request}: done at {', '.join(self.done)}, not at {', '.join(self.failed)} ({errors})"
+
+
+class PartlySent(PartlyDone):
+    """Some batches of a ``send_batch`` are stored and others are not; to call it again sends the stored ones twice.
+
+    ``done`` and ``failed`` name the batches by topic; ``results`` is the BatchResult of those that are stored,
+    ``unsent`` has the messages of the others, in their order. One that ended in RequestTimeout may be stored.
+    """
+
+    def __init__(
+        self, done: Iterable[str], failed: Mapping[str, RocketError], results: Any, unsent: Iterable[Any]
+    ) -> None:
+        super().__init__("send_batch()", done, failed)
+        self.results = results
+        self.unsent = tuple(unsent)
+
+    def __reduce__(self) -> tuple[type[PartlySent], tuple[object, ...]]:
+        return type(self), (self.done, self.failed, self.results, self.unsent)
+
+    def _text(self) -> str:
+        errors = "; ".join(str(error) for error in self.failed.values())
+        return f"send_batch(): stored in {', '.join(self.done)}, not in {', '.join(self.failed)} ({errors})"
 
 
 class TopicExists(ClientError):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -24,7 +23,14 @@ from rocketcore.codes import (
 )
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message_queue import MessageQueue as MessageQueue
+from rocketcore.message_values import Body as Body
+from rocketcore.message_values import Scalar as Scalar
+from rocketcore.message_values import body_bytes, is_scalar, json_body, text_of
 from rocketcore.naming import check_send_topic, without_namespace
+from rocketcore.send_result import BatchResult as BatchResult
+from rocketcore.send_result import ReplyFuture as ReplyFuture
+from rocketcore.send_result import SendResult as SendResult
+from rocketcore.send_result import SendStatus as SendStatus
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -73,15 +79,6 @@ KEY_SEPARATOR: Final = " "
 
 DELAY_LEVELS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Seconds of the delay levels 1 to 18 as a broker with default settings has them."""
-
-
-class SendStatus(Enum):
-    """What became of a stored message (Java: ``SendStatus``)."""
-
-    SEND_OK = "SEND_OK"
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
 class KeyKind(Enum):
@@ -162,25 +159,6 @@ def delay_level_of(seconds: float) -> int:
     return next((level for level, length in enumerate(DELAY_LEVELS, 1) if length >= seconds), len(DELAY_LEVELS))
 
 
-def _text(what: str, value: str) -> str:
-    """Return an argument that is text; anything else is a TypeError that names it."""
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is text, got {type(value).__name__}")
-    return value
-
-
-def _body_bytes(topic: str, body: bytes | bytearray | memoryview | str) -> bytes:
-    if isinstance(body, str):
-        try:
-            return body.encode()
-        except UnicodeEncodeError as error:
-            raise MessageIllegal(f"message to {topic!r}: the body has no UTF-8: {error}") from None
-    if not isinstance(body, (bytes, bytearray, memoryview)):
-        hint = "; json.dumps() makes text of it" if isinstance(body, (dict, list, tuple)) else ""
-        raise TypeError(f"message to {topic!r}: body is bytes or text, got {type(body).__name__}{hint}")
-    return bytes(body)
-
-
 def _check_flag(topic: str, flag: int) -> None:
     if not isinstance(flag, int) or isinstance(flag, bool):
         raise TypeError(f"message to {topic!r}: flag is a whole number, got {type(flag).__name__}")
@@ -188,16 +166,38 @@ def _check_flag(topic: str, flag: int) -> None:
         raise MessageIllegal(f"message to {topic!r}: flag is a number of 32 bits, got {flag}")
 
 
+def _topic_text(topic: object) -> str:
+    if not isinstance(topic, str):
+        raise TypeError(f"topic is text, got {type(topic).__name__}")
+    return text_of("topic", topic)
+
+
+def _either(topic: str, body: Body | None, json: object) -> Body:
+    """Return the body, or what JSON makes of a value; raises ConfigError for both and for none."""
+    if json is ...:
+        if body is None:
+            raise ConfigError(f"message to {topic!r}: the body is missing")
+        return body
+    if body is not None:
+        raise ConfigError(f"message to {topic!r}: give a body or json, not both")
+    return json_body(topic, json)
+
+
 class Message:
     """A message to send (Java: ``Message``).
 
     topic          1 to 127 characters of ``[%|a-zA-Z0-9_-]``
     body           bytes, or text that is encoded as UTF-8; not empty, at most 4 MiB
-    tag, keys      the tag, and one index key or several: a text with spaces between them, or several texts
+    json           in place of a body: a value that is encoded as JSON; nothing else is set
+    tag, keys      the tag, and one index key or several: a text with spaces between them, or several values
     properties     user properties; RocketMQ's own names are refused
     message_group  messages of one group go to one queue, in order
     delay          seconds or timedelta; deliver_at a datetime (5.x timers); delay_level 1 to 18 (4.9 and 5.x)
     flag           a number of 32 bits that the application may use
+
+    A tag, a key, a property and a message_group is text, a number or a UUID, as ``str()`` writes it; for anything else
+    say what text is meant.
+
     raises         TypeError for an argument of a wrong type, ConfigError for contradictory arguments, MessageIllegal
                    for what no broker takes
     """
@@ -207,32 +207,35 @@ class Message:
     def __init__(
         self,
         topic: str,
-        body: bytes | bytearray | memoryview | str,
+        body: Body | None = None,
         *,
-        tag: str | None = None,
-        keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        message_group: str | None = None,
+        json: Any = ...,
+        tag: Scalar | None = None,
+        keys: Scalar | Iterable[Scalar] | None = None,
+        properties: Mapping[str, Scalar] | None = None,
+        message_group: Scalar | None = None,
         delay: float | timedelta | None = None,
         deliver_at: datetime | None = None,
         delay_level: int | None = None,
         flag: int = 0,
     ) -> None:
-        self.topic = topic if type(topic) is str else _text("topic", topic)
-        self.body = body if type(body) is bytes else _body_bytes(topic, body)
+        self.topic = topic if type(topic) is str else _topic_text(topic)
+        if json is not ... or body is None:
+            body = _either(topic, body, json)
+        self.body = body if type(body) is bytes else body_bytes(topic, body)
         self.flag = flag
         if flag:
             _check_flag(topic, flag)
-        self.message_group = message_group
         self.properties: dict[str, str] = {}
         if properties is not None:
             self._set_user_properties(properties)
         if tag is not None:
-            self._set_tag(tag)
+            self._set_tag(text_of("tag", tag))
         if keys is not None:
             self._set_keys(keys)
-        if message_group is not None:
-            self.properties[SHARDING_KEY] = _text("message_group", message_group)
+        self.message_group = None if message_group is None else text_of("message_group", message_group)
+        if self.message_group is not None:
+            self.properties[SHARDING_KEY] = self.message_group
         if delay is not None or deliver_at is not None or delay_level is not None:
             self._set_delay(delay, deliver_at, delay_level)
         for name, value in self.properties.items():
@@ -240,40 +243,45 @@ class Message:
                 raise MessageIllegal(f"property {name!r} holds a separator character (U+0001 or U+0002)")
 
     def _set_tag(self, tag: str) -> None:
-        if "||" in _text("tag", tag) or tag != tag.strip():
+        if "||" in tag or tag != tag.strip():
             raise MessageIllegal(
                 f"tag {tag!r}: no subscription finds a tag with '||' in it or white space around it, give one tag"
             )
         if tag:
             self.properties[TAGS] = tag
 
-    def _set_keys(self, keys: str | Iterable[str]) -> None:
-        if type(keys) is not str and not isinstance(keys, str):
-            if isinstance(keys, (bytes, bytearray, memoryview)) or not isinstance(keys, Iterable):
-                raise TypeError(f"keys is text or several texts, got {type(keys).__name__}")
-            several = [_text("each of keys", key) for key in keys]
+    def _set_keys(self, keys: Scalar | Iterable[Scalar]) -> None:
+        if isinstance(keys, str):
+            text = text_of("keys", keys)
+        else:
+            several: list[str]
+            if is_scalar(keys):
+                several = [text_of("keys", keys)]
+            elif isinstance(keys, (bytes, bytearray, memoryview)) or not isinstance(keys, Iterable):
+                several = [text_of("keys", keys)]  # which says what they are
+            else:
+                several = [text_of("each of keys", key) for key in keys]
             for key in several:
                 if key.split() != [key]:
                     raise MessageIllegal(f"key {key!r}: a key is not empty and holds no white space")
-            keys = KEY_SEPARATOR.join(several)
-        if keys:
-            self.properties[KEYS] = keys
+            text = KEY_SEPARATOR.join(several)
+        if text:
+            self.properties[KEYS] = text
 
-    def _set_user_properties(self, properties: Mapping[str, str]) -> None:
+    def _set_user_properties(self, properties: Mapping[str, Scalar]) -> None:
         if type(properties) is not dict and not isinstance(properties, Mapping):  # the first costs a tenth
-            raise TypeError(f"properties is a mapping of text to text, got {type(properties).__name__}")
+            raise TypeError(f"properties is a mapping of names to values, got {type(properties).__name__}")
         for name, value in properties.items():
-            if type(name) is not str:
-                _text("property name", name)
+            if not isinstance(name, str):
+                raise TypeError(f"a property's name is text, got {type(name).__name__}")
             if name in RESERVED_PROPERTIES:
                 raise MessageIllegal(f"property {name!r} is reserved by RocketMQ")
-            if not name or not value or not isinstance(value, str):
-                raise MessageIllegal(
-                    f"property {name!r} needs a name and a value that are non-empty text, got {value!r}"
-                )
+            text = value if type(value) is str else text_of(f"property {name!r}", value)
+            if not name or not text:
+                raise MessageIllegal(f"property {name!r} needs a name and a value that are not empty, got {text!r}")
             if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
                 raise MessageIllegal(f"property name {name!r} holds a separator character (U+0001 or U+0002)")
-            self.properties[name] = value
+            self.properties[name] = text
 
     def _set_delay(self, delay: float | timedelta | None, deliver_at: datetime | None, delay_level: int | None) -> None:
         if sum(value is not None for value in (delay, deliver_at, delay_level)) > 1:
@@ -300,7 +308,7 @@ class Message:
 
     def check(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         """Refuse what no broker takes; called before anything is sent."""
-        check_send_topic(_text("topic", self.topic))
+        check_send_topic(_topic_text(self.topic))
         if type(self.body) is not bytes:
             raise TypeError(f"message to {self.topic!r}: body is bytes once it is made, got {type(self.body).__name__}")
         _check_flag(self.topic, self.flag)
@@ -321,55 +329,6 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message(topic={self.topic!r}, tag={self.tag!r}, keys={self.keys!r}, body={_short(self.body)})"
-
-
-@dataclass(frozen=True, slots=True)
-class SendResult:
-    """What became of a send (Java: ``SendResult``): ``msg_id`` is the UNIQ_KEY, ``offset`` the place in the queue."""
-
-    status: SendStatus
-    msg_id: str
-    offset_msg_id: str
-    queue: MessageQueue
-    offset: int
-    transaction_id: str | None = None
-    recall_handle: str | None = None
-
-    def __bool__(self) -> bool:
-        return self.status is SendStatus.SEND_OK
-
-
-class ReplyFuture(Future[SendResult]):
-    """What becomes of a reply: ``await`` it on a loop, or call ``result()`` on a thread.
-
-    loop  sends the reply: on it ``result()`` and ``exception()`` raise ConfigError, as they would wait for themselves
-    """
-
-    def __init__(self, loop: object = None) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def __await__(self) -> Generator[Any, None, SendResult]:
-        import asyncio  # who awaits has it
-
-        return asyncio.wrap_future(self).__await__()
-
-    def result(self, timeout: float | None = None) -> SendResult:
-        """Wait for the result on a thread, for so many seconds at most."""
-        self._check_thread()
-        return super().result(timeout)
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the failure on a thread, for so many seconds at most; None where there is none."""
-        self._check_thread()
-        return super().exception(timeout)
-
-    def _check_thread(self) -> None:
-        if self._loop is not None and not self.done():
-            import asyncio  # who has a loop has it
-
-            if asyncio._get_running_loop() is self._loop:
-                raise ConfigError("the reply is not sent yet: await the future on its event loop")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -462,11 +421,12 @@ class ReceivedMessage:
 
     def reply(
         self,
-        body: bytes | bytearray | memoryview | str,
+        body: Body | None = None,
         *,
-        tag: str | None = None,
-        keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        json: Any = ...,
+        tag: Scalar | None = None,
+        keys: Scalar | Iterable[Scalar] | None = None,
+        properties: Mapping[str, Scalar] | None = None,
     ) -> ReplyFuture:
         """Answer this message, whose sender waits for a reply (``Producer.request``); returns at once.
 
@@ -475,15 +435,16 @@ class ReceivedMessage:
         """
         if self._take_reply is None:
             raise ConfigError("this message was not handed out by a consumer: send its reply_message() with a producer")
-        return self._take_reply(self.reply_message(body, tag=tag, keys=keys, properties=properties))
+        return self._take_reply(self.reply_message(body, json=json, tag=tag, keys=keys, properties=properties))
 
     def reply_message(
         self,
-        body: bytes | bytearray | memoryview | str,
+        body: Body | None = None,
         *,
-        tag: str | None = None,
-        keys: str | Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        json: Any = ...,
+        tag: Scalar | None = None,
+        keys: Scalar | Iterable[Scalar] | None = None,
+        properties: Mapping[str, Scalar] | None = None,
     ) -> Message:
         """Return the message that answers this one, to be sent with any producer (Java: ``createReplyMessage``).
 
@@ -493,7 +454,7 @@ class ReceivedMessage:
         for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT):
             if not asked.get(name):
                 raise MessageIllegal(f"message {self.msg_id} is no request: it has no property {name}")
-        reply = Message(asked[CLUSTER] + REPLY_TOPIC_SUFFIX, body, tag=tag, keys=keys, properties=properties)
+        reply = Message(asked[CLUSTER] + REPLY_TOPIC_SUFFIX, body, json=json, tag=tag, keys=keys, properties=properties)
         for name in (CORRELATION_ID, REPLY_TO_CLIENT, REQUEST_TTL):
             if name in asked:
                 reply.properties[name] = asked[name]

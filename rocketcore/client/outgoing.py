@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import Final, NamedTuple, Required, TypeAlias, TypedDict
+from typing import Final, NamedTuple, Required, TypedDict
 
 from rocketcore._fast.batch import (
     BATCH_COLUMNS,
@@ -31,7 +31,9 @@ from rocketcore.message import (
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
     TRANSACTION_PREPARED,
+    Body,
     Message,
+    Scalar,
 )
 from rocketcore.table import Table
 
@@ -60,10 +62,10 @@ _REPLY: Final = f"{PROPERTY_SEPARATOR}{MESSAGE_TYPE}{NAME_SEPARATOR}{REPLY_TYPE}
 class MessageOptions(TypedDict, total=False):
     """What ``send`` takes to make a message of a topic and a body; see ``Message``."""
 
-    tag: str | None
-    keys: str | Iterable[str] | None
-    properties: Mapping[str, str] | None
-    message_group: str | None
+    tag: Scalar | None
+    keys: Scalar | Iterable[Scalar] | None
+    properties: Mapping[str, Scalar] | None
+    message_group: Scalar | None
     delay: float | timedelta | None
     deliver_at: datetime | None
     delay_level: int | None
@@ -83,23 +85,21 @@ class ArrowColumns(TypedDict, total=False):
     message_group: str | None
 
 
-Body: TypeAlias = bytes | bytearray | memoryview | str
-
-
-def make_message(call: str, topic: str | Message, body: Body | None, options: MessageOptions) -> Message:
+def make_message(
+    call: str, topic: str | Message, body: Body | None, options: MessageOptions, json: object = ...
+) -> Message:
     """Return the message that the arguments of ``send`` and its kin mean; ``call`` is the name for the error."""
     if isinstance(topic, Message):
-        if body is not None or options:
+        if body is not None or options or json is not ...:
             raise ConfigError("give a Message alone, or a topic, a body and its options")
         return topic
     if options and not _OPTIONS.issuperset(options):
         [name, *_] = options.keys() - _OPTIONS
         near = get_close_matches(name, _OPTIONS, n=1)
-        hint = f": did you mean {near[0]}?" if near else f"; there are {', '.join(MessageOptions.__annotations__)}"
+        names = ", ".join(("json", *MessageOptions.__annotations__))
+        hint = f": did you mean {near[0]}?" if near else f"; there are {names}"
         raise TypeError(f"{call}() has no option {name!r}{hint}")
-    if body is None and isinstance(topic, str):
-        raise ConfigError(f"message to {topic!r}: the body is missing")
-    return Message(topic, body, **options)
+    return Message(topic, body, json=json, **options)
 
 
 class Outgoing(NamedTuple):
@@ -203,23 +203,16 @@ def can_be_batched(message: Message) -> bool:
 
 
 def batch_list(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages of a batch, checked.
+    """Return messages that are to leave in batches, checked.
 
-    raises  TypeError for what are no messages; MessageIllegal for none, for several topics or groups, and for delayed
-            messages and retries among them
+    raises  TypeError for what are no messages; MessageIllegal for delayed messages, replies and retries among them
     """
     if isinstance(messages, Message) or not isinstance(messages, Iterable):
         raise TypeError(f"send_batch(): a batch is several messages, got one {type(messages).__name__}")
     batch = list(messages)
-    if not batch:
-        raise MessageIllegal("the batch is empty")
     for message in batch:
         if not isinstance(message, Message):
             raise TypeError(f"send_batch(): a batch is several messages, got {type(message).__name__} among them")
-    first = batch[0]
-    for message in batch:
-        if message.topic != first.topic or message.message_group != first.message_group:
-            raise MessageIllegal("the messages of a batch have one topic, and one message_group if any")
         if message.topic.startswith(RETRY_TOPIC_PREFIX) or not can_be_batched(message):
             raise MessageIllegal(
                 f"message to {message.topic!r}: a delayed message, a reply or a retry is no part of a batch"

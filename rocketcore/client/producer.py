@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from rocketcore.client.accumulator import Accumulator
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
 from rocketcore.client.daemon import call_on_daemon
 from rocketcore.client.future import SendFuture
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
+from rocketcore.client.outgoing import ArrowColumns, MessageOptions, make_message
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.sender import Sender
 from rocketcore.errors import ClientClosed, SendsFailed
-from rocketcore.message import Message, MessageQueue
+from rocketcore.message import Body, Message, MessageQueue
 from rocketcore.service import PeriodicTask
 from rocketcore.transport.client import RemotingClient
 
@@ -144,11 +144,17 @@ class Producer(Sender):
         self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
     ) -> SendFuture: ...
 
+    @overload
+    async def send_nowait(
+        self, topic: str, *, json: Any, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
+    ) -> SendFuture: ...
+
     async def send_nowait(
         self,
         topic: str | Message,
         body: Body | None = None,
         *,
+        json: Any = ...,
         queue: MessageQueue | None = None,
         **options: Unpack[MessageOptions],
     ) -> SendFuture:
@@ -159,7 +165,7 @@ class Producer(Sender):
         raises       MessageIllegal, RouteNotFound for a queue that is known not to be; Overloaded after
                      ``delivery_timeout`` seconds without room
         """
-        message = make_message("send_nowait", topic, body, options)
+        message = make_message("send_nowait", topic, body, options, json)
         accumulator = self.accumulator()
         if not self._tasks:
             await self.start()

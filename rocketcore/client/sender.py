@@ -11,18 +11,17 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
-from rocketcore._fast.batch import encode_batch
-from rocketcore._fast.properties import decode_properties
 from rocketcore.client import api
 from rocketcore.client.attempts import Attempts
+from rocketcore.client.batches import Batch, batch_result, batches_of, send_each
 from rocketcore.client.config import ProducerConfig
+from rocketcore.client.hooked_send import seen_by_hooks
 from rocketcore.client.hooks import BatchedContext, SendContext, batch_hooks, call_hooks, send_hooks
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import (
-    Body,
     MessageOptions,
     Outgoing,
     batch_list,
@@ -38,13 +37,19 @@ from rocketcore.client.runtime import Runtime
 from rocketcore.client.send_command import SendTarget
 from rocketcore.client.send_outcome import BegunBatch, send_result
 from rocketcore.codes import AUTO_CREATE_TOPIC
-from rocketcore.errors import ClientClosed, ConfigError, DecodeError, MessageIllegal, RocketError
-from rocketcore.ids import new_uniq_key
+from rocketcore.errors import (
+    ClientClosed,
+    ConfigError,
+    MessageIllegal,
+    RocketError,
+)
 from rocketcore.message import (
     INT32_MAX,
     INT32_MIN,
     MSG_REGION,
     TRACE_ON,
+    BatchResult,
+    Body,
     Message,
     MessageQueue,
     ReceivedMessage,
@@ -62,8 +67,6 @@ if TYPE_CHECKING:
     from rocketcore.client.trace import Tracer
 
 __all__ = ["Sender"]
-
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -133,11 +136,23 @@ class Sender:
         **options: Unpack[MessageOptions],
     ) -> SendResult: ...
 
+    @overload
+    async def send(
+        self,
+        topic: str,
+        *,
+        json: Any,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> SendResult: ...
+
     async def send(
         self,
         topic: str | Message,
         body: Body | None = None,
         *,
+        json: Any = ...,
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         **options: Unpack[MessageOptions],
@@ -151,7 +166,7 @@ class Sender:
         returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
         raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
         """
-        message = make_message("send", topic, body, options)
+        message = make_message("send", topic, body, options, json)
         self.check(message)
         outgoing = outgoing_message(message)
         if len(outgoing.body) >= self.config.compress_over_bytes:
@@ -174,11 +189,23 @@ class Sender:
         **options: Unpack[MessageOptions],
     ) -> ReceivedMessage: ...
 
+    @overload
+    async def request(
+        self,
+        topic: str,
+        *,
+        json: Any,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> ReceivedMessage: ...
+
     async def request(
         self,
         topic: str | Message,
         body: Body | None = None,
         *,
+        json: Any = ...,
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         **options: Unpack[MessageOptions],
@@ -190,7 +217,7 @@ class Sender:
         timeout  seconds for the whole call, the reply included; default: the producer's
         raises   as ``send``; RequestTimeout where the message is stored and no reply comes in time
         """
-        message = make_message("request", topic, body, options)
+        message = make_message("request", topic, body, options, json)
         self.check(message)
         if self._closed:
             raise ClientClosed("the producer is closed")
@@ -218,16 +245,22 @@ class Sender:
         self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
     ) -> None: ...
 
+    @overload
+    async def send_oneway(
+        self, topic: str, *, json: Any, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
+    ) -> None: ...
+
     async def send_oneway(
         self,
         topic: str | Message,
         body: Body | None = None,
         *,
+        json: Any = ...,
         queue: MessageQueue | None = None,
         **options: Unpack[MessageOptions],
     ) -> None:
         """Send a message without waiting for an answer; it may be lost, and no one will know."""
-        message = make_message("send_oneway", topic, body, options)
+        message = make_message("send_oneway", topic, body, options, json)
         self.check(message)
         if self._closed:
             raise ClientClosed("the producer is closed")
@@ -246,27 +279,35 @@ class Sender:
             request = target.request(outgoing, self._clock.time_millis(), oneway=True)
             await self._remoting.invoke_oneway(target.address, request, self.config.timeout)
 
-        await self._seen_by_hooks(target, outgoing, send, oneway=True)
+        await seen_by_hooks(self._hooks, self._clock, self.config.group, target, outgoing, send, oneway=True)
 
     async def send_batch(
         self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: float | None = None
-    ) -> SendResult:
-        """Send messages of one topic as one batch: one queue, consecutive offsets, stored together or not at all.
+    ) -> BatchResult:
+        """Send messages in batches: those of one topic, and of one message group if any, are one batch.
 
-        returns  SendResult: ``offset`` is that of the first message, ``msg_id`` joins the ids by commas
-        raises   MessageIllegal for an empty batch, mixed topics, delayed messages, or too many bytes in all
+        A batch has one queue and consecutive offsets; it is stored as a whole or not at all. None is sent before all
+        are checked. ``max_message_bytes`` is for each batch: one that is longer is refused, as half of it would be no
+        batch. No messages are fine.
+
+        queue    for one batch alone
+        timeout  seconds for the whole call; default: the producer's
+        returns  BatchResult: a SendResult for each batch; ``msg_ids`` in the order of the messages
+        raises   MessageIllegal for delayed messages and for too many bytes; PartlySent where some batches are stored
+                 and others are not; as ``send`` where none is
         """
         batch = batch_list(messages)
         for message in batch:
             self.check(message)
-        topic, message_group = batch[0].topic, batch[0].message_group
-        ids = [new_uniq_key() for _ in batch]
-        encoded = encode_batch(
-            [message.body for message in batch],
-            [self.property_text(message, msg_id).encode() for message, msg_id in zip(batch, ids, strict=True)],
-            [message.flag for message in batch],
-        )
-        return await self.send_encoded_batch(topic, message_group, queue, encoded, ids, timeout)
+        batches = batches_of(batch, self.property_text, queue, self.config.max_message_bytes)
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        timeout = self._timeout(timeout)
+
+        def send(each: Batch, left: float) -> Awaitable[SendResult]:
+            return self.send_encoded_batch(each.topic, each.message_group, queue, each.body, each.ids, left)
+
+        return batch_result(batch, await send_each(batches, send, timeout, self._clock))
 
     async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
         """Take back a message that waits for its time (Java: ``recallMessage``); it is not delivered.
@@ -277,18 +318,12 @@ class Sender:
         raises   ConfigError for what is no handle, RouteNotFound; the broker's refusal (BrokerError),
                  where the message came already, or it takes none back (``recallMessageEnable``)
         """
-        from rocketcore.protocol.recall import RecallHandle
+        from rocketcore.client.recall import broker_of
 
         if self._closed:
             raise ClientClosed("the producer is closed")
         timeout = self._timeout(timeout)
-        if not isinstance(handle, str):
-            hint = ": the broker gave none, as the message is for no time" if handle is None else ""
-            raise ConfigError(f"{handle!r} is no handle of a message to {topic!r}{hint}")
-        try:
-            broker = RecallHandle.decode(handle).broker
-        except DecodeError as error:
-            raise ConfigError(f"{handle!r} is no handle of a message to {topic!r}: {error}") from None
+        broker = broker_of(topic, handle)
         end = self._clock.monotonic() + timeout
         await self.publisher(topic, timeout)
         address = self.instance.routes.publish_address(broker)
@@ -519,44 +554,7 @@ class Sender:
         async def send(context: SendContext, outgoing: Outgoing) -> SendResult:
             return await self._attempt(target, outgoing, timeout, context)
 
-        return await self._seen_by_hooks(target, outgoing, send)
-
-    async def _seen_by_hooks(
-        self,
-        target: SendTarget,
-        outgoing: Outgoing,
-        send: Callable[[SendContext, Outgoing], Awaitable[T]],
-        *,
-        oneway: bool = False,
-    ) -> T:
-        """Return what ``send`` returns, which hooks see before and after."""
-        context = SendContext(
-            group=self.config.group,
-            queue=target.queue,
-            address=target.address,
-            msg_id=outgoing.msg_id,
-            body=outgoing.body,
-            properties=decode_properties(outgoing.properties.encode()),
-            batch=outgoing.batch,
-            begun_at=self._clock.time_millis(),
-            oneway=oneway,
-        )
-        call_hooks([hook.before_send for hook in self._hooks], context)
-        begun = self._clock.monotonic()
-        try:
-            if context.added and not outgoing.batch:
-                text = with_added(outgoing.properties, target.queue.topic, context.added)
-                outgoing = outgoing._replace(properties=text)
-            result = await send(context, outgoing)
-            if isinstance(result, SendResult):
-                context.result = result
-            return result
-        except BaseException as error:
-            context.error = error
-            raise
-        finally:
-            context.seconds = self._clock.monotonic() - begun
-            call_hooks([hook.after_send for hook in self._hooks], context)
+        return await seen_by_hooks(self._hooks, self._clock, self.config.group, target, outgoing, send)
 
     @property
     def has_send_hooks(self) -> bool:

@@ -14,17 +14,17 @@ import contextlib
 import threading
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from rocketcore.client.blocking import blocking
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.outgoing import ArrowColumns, Body, MessageOptions, make_message
+from rocketcore.client.outgoing import ArrowColumns, MessageOptions, make_message
 from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.runtime import THREADS
 from rocketcore.client.sender import Sender
 from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
-from rocketcore.message import Message, MessageQueue
+from rocketcore.message import Body, Message, MessageQueue
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 
@@ -223,11 +223,17 @@ class Producer:
         self, topic: str, body: Body, *, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
     ) -> SendFuture: ...
 
+    @overload
+    def send_nowait(
+        self, topic: str, *, json: Any, queue: MessageQueue | None = None, **options: Unpack[MessageOptions]
+    ) -> SendFuture: ...
+
     def send_nowait(
         self,
         topic: str | Message,
         body: Body | None = None,
         *,
+        json: Any = ...,
         queue: MessageQueue | None = None,
         **options: Unpack[MessageOptions],
     ) -> SendFuture:
@@ -241,8 +247,8 @@ class Producer:
         raises       MessageIllegal, RouteNotFound for a queue that is known not to be; Overloaded after
                      ``delivery_timeout`` seconds without room, or at once in a callback
         """
-        if type(topic) is not Message or body is not None or options:
-            topic = make_message("send_nowait", topic, body, options)
+        if type(topic) is not Message or body is not None or options or json is not ...:
+            topic = make_message("send_nowait", topic, body, options, json)
         nowait = self._workings.nowait or self._workings.start_nowait()
         future = nowait.accumulator.append(topic, queue, wait=True)
         assert future is not None, "append waits for room"

@@ -310,6 +310,43 @@ def test_11_receive_and_acknowledge(our_shop: str) -> None:
         assert consumer.receive(timeout=0.5) == []
 
 
+def test_12_json_and_batches(our_shop: str) -> None:
+    outbox_rows = [rmq.Message(topic, f"row {i}") for i in range(3) for topic in ("orders", "metrics")]
+    names: dict[str, Any] = {"rmq": rmq, "outbox_rows": outbox_rows}
+    text = """
+        result = producer.send("orders", json={"id": 2}, keys=2)         # json= encodes and sets nothing else; keys takes what str() can
+        batches = producer.send_batch(outbox_rows)                       # none is fine; several topics leave as several batches
+        batches.msg_ids                                                  # a tuple; msg_id of a batch is its first
+        none = producer.send_batch([])
+        """  # noqa: E501 (as it is written there)
+    with rmq.Producer(our_shop, group="shop") as names["producer"]:
+        exec(source(text, our_shop), names)
+    assert names["result"].msg_ids == (names["result"].msg_id,)
+    assert (len(names["batches"]), len(names["batches"].msg_ids)) == (2, 6)
+    assert names["batches"].msg_id == names["batches"].msg_ids[0]
+    assert list(names["none"]) == []
+    with rmq.Admin(our_shop) as admin:
+        [found] = [
+            message for message in admin.query_messages("orders", "2") if message.msg_id == names["result"].msg_id
+        ]
+    assert (found.json(), found.keys) == ({"id": 2}, ("2",))
+
+
+def test_14_topics(our_shop: str) -> None:
+    text = """
+        admin.create_topic("stock", queues=4)  # TopicExists if it is there; exist_ok=True changes nothing
+        before, after = admin.update_topic("stock", queues=8)  # only what is named; returns before and after
+        """
+    with rmq.Admin(our_shop) as admin:
+        names: dict[str, Any] = {"admin": admin}
+        exec(source(text, our_shop), names)
+        assert {name: config.read_queue_nums for name, config in names["before"].items()} == {"broker-a": 4}
+        assert {name: config.write_queue_nums for name, config in names["after"].items()} == {"broker-a": 8}
+        with pytest.raises(rmq.TopicExists):
+            exec(source(text, our_shop), names)
+        assert not admin.create_topic("stock", queues=4, exist_ok=True).created
+
+
 def test_7_everything_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = """

@@ -87,7 +87,7 @@ def _send_batch(producer: rocketcore.Producer, messages: _Numbered, rng: random.
     keys = [first, *(key for key, _, _ in others)]
     outcome: SendResult | BaseException
     try:
-        outcome = producer.send_batch([Message(topic, body), *(Message(topic, more) for _, _, more in others)])
+        [outcome] = producer.send_batch([Message(topic, body), *(Message(topic, more) for _, _, more in others)])
     except RocketError as error:
         outcome = error
     for key in keys:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rocketcore"
 
 BASE = {"codes", "errors", "addresses", "naming", "ids", "table", "printable", "disk"}
-BASE |= {"message_queue", "message", "service", "warning"}
+BASE |= {"message_queue", "message", "message_values", "send_result", "service", "warning"}
 KERNELS = BASE | {"_fast", "filter", "protocol"}
 SERVERS = KERNELS | {"transport", "config_file", "filter_sql"}
 ALLOWED: dict[str, set[str]] = {
@@ -26,7 +26,9 @@ ALLOWED: dict[str, set[str]] = {
     "ids": {"addresses"},
     "table": set(),
     "disk": set(),
-    "message": {"codes", "errors", "message_queue", "naming", "warning"},
+    "message": {"codes", "errors", "message_queue", "message_values", "naming", "send_result", "warning"},
+    "message_values": {"errors"},
+    "send_result": {"errors", "message_queue"},
     "filter": {"errors", "_fast"},
     "filter_sql": {"errors", "_fast"},
     "printable": set(),

@@ -418,7 +418,8 @@ def test_a_batch_has_one_queue_and_an_id_per_message() -> None:
     [(_, request)] = remoting.asked
     assert (request.code, header(request).batch) == (RequestCode.SEND_BATCH_MESSAGE, True)
     assert header(request).properties == "WAIT\x01true\x02"
-    first, second = result.msg_id.split(",")
+    first, second = result.msg_ids
+    assert (result.msg_id, result[0].msg_id, result[0].msg_ids) == (first, first, (first, second))
     properties = f"TAGS\x01t\x02UNIQ_KEY\x01{first}\x02WAIT\x01true\x02".encode()
     assert request.body[:20] == (22 + 1 + len(properties)).to_bytes(4, "big") + bytes(12) + (1).to_bytes(4, "big")
     assert request.body[20:21] == b"1"
@@ -429,10 +430,8 @@ def test_a_batch_has_one_queue_and_an_id_per_message() -> None:
 @pytest.mark.parametrize(
     "batch",
     [
-        [],
-        [Message("T", b"1"), Message("U", b"2")],
         [Message("T", b"1", delay_level=1)],
-        [Message("T", b"1", message_group="a"), Message("T", b"2")],
+        [Message("T", b"1"), Message("U", b"2"), Message("U", b"3", delay=1)],
         [Message("%RETRY%g", b"1")],
     ],
 )
