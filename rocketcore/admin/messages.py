@@ -6,6 +6,7 @@ again here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING
 from rocketcore.admin.cluster import ClusterAdmin
 from rocketcore.client import api
 from rocketcore.codes import MASTER_ID, TOOLS_GROUP, PullSysFlag, ResponseCode
-from rocketcore.errors import BrokerError, ConfigError, QueryNotFound, RocketError, RouteNotFound
+from rocketcore.errors import BrokerError, ConfigError, DecodeError, QueryNotFound, RocketError, RouteNotFound
 from rocketcore.ids import is_offset_id, place_of
 from rocketcore.message import KEY_SEPARATOR, KeyKind, MessageQueue
 from rocketcore.naming import check_topic
 from rocketcore.protocol.headers.message import PullMessageRequestHeader, QueryMessageRequestHeader
 from rocketcore.service import Deadline
+from rocketcore.warning import warn
 
 if TYPE_CHECKING:
     from rocketcore.admin.base import Question
@@ -28,17 +30,30 @@ if TYPE_CHECKING:
 
 __all__ = ["END_OF_TIME", "MessageAdmin", "masters_of_route", "messages_in", "pull_header", "query_at"]
 
+logger = logging.getLogger(__name__)
+
 END_OF_TIME = (1 << 63) - 1
 _ID_ANSWERS = 32
 
 
 def messages_in(body: bytes, broker: str) -> list[ReceivedMessage]:
-    """Return the messages of an answer. Their kernels are imported here: most commands look at no message."""
+    """Return the messages of an answer; a damaged one as it is stored, or not at all, with a warning.
+
+    Their kernels are imported here: most commands look at no message.
+    """
     if not body:
         return []
     from rocketcore.protocol.message import decode_messages
 
-    return decode_messages(body, broker)
+    return decode_messages(body, broker, unreadable=_tell_unreadable, skipped=_tell_skipped)
+
+
+def _tell_unreadable(message: ReceivedMessage, error: DecodeError) -> None:
+    warn(logger, "body not decoded queue=%s offset=%d error=%s", message.queue, message.offset, error)
+
+
+def _tell_skipped(error: DecodeError) -> None:
+    warn(logger, "damaged message passed over error=%s", error)
 
 
 class MessageAdmin(ClusterAdmin):

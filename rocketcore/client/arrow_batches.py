@@ -7,6 +7,7 @@ moment.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -16,11 +17,14 @@ import pyarrow.compute as pc
 from rocketcore._fast.arrow_out import StoredColumns
 from rocketcore.client.arrow_ranges import offsets_of
 from rocketcore.client.config import MOST_RECORD_BATCH_BYTES
-from rocketcore.errors import ConfigError, DecodeError, RemoteProtocolError
+from rocketcore.errors import BadChecksum, ConfigError, DecodeError, RemoteProtocolError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.compression import decompress
+from rocketcore.warning import warn
 
 __all__ = ["COLUMNS", "DEFAULT_COLUMNS", "BatchBuilder", "schema_of"]
+
+logger = logging.getLogger(__name__)
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
@@ -90,7 +94,7 @@ class BatchBuilder:
         while position < len(body):
             if not self._brokers or self._brokers[-1][0] != queue.broker:
                 self._brokers.append((queue.broker, stored.rows))
-            count, position = stored.append(body, position, len(body), end, True, self._batch_bytes, after)
+            count, position = self._append_some(queue, body, position, end, after)
             self.appended += count
             if count:
                 after = stored.last_queue_offset
@@ -109,6 +113,21 @@ class BatchBuilder:
                 if not stored.rows:
                     raise DecodeError(f"{queue}: a message is longer than a column")
                 yield self.finish()
+
+    def _append_some(
+        self, queue: MessageQueue, body: bytes | memoryview, position: int, end: int, after: int
+    ) -> tuple[int, int]:
+        """Append as much as goes at once; a body that does not have its checksum as it is stored, with a warning."""
+        stored = self._stored
+        try:
+            return stored.append(body, position, len(body), end, True, self._batch_bytes, after)
+        except BadChecksum as error:
+            size = int.from_bytes(body[position : position + 4])
+            count, position = stored.append(body, position, position + size, end, False, self._batch_bytes, after)
+            if count:
+                text = "body not decoded queue=%s offset=%d error=%s"
+                warn(logger, text, queue, stored.last_queue_offset, error)
+            return count, position
 
     @property
     def rows(self) -> int:

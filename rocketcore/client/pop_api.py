@@ -5,8 +5,10 @@ RocketMQ 5.5.0: ``MQClientAPIImpl``.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from rocketcore.codes import RequestCode, ResponseCode
@@ -39,6 +41,7 @@ from rocketcore.protocol.pop_info import (
     parse_start_offsets,
 )
 from rocketcore.transport.remoting import Remoting
+from rocketcore.warning import warn
 
 __all__ = [
     "MAX_BATCH_SPAN",
@@ -51,6 +54,8 @@ __all__ = [
     "pop_messages",
     "query_assignment",
 ]
+
+logger = logging.getLogger(__name__)
 
 MAX_POP: Final = 32
 """Messages that a broker gives at a time."""
@@ -80,7 +85,12 @@ async def pop_messages(
         return []
     what = f"pop of topic {header.topic!r} queue {header.queue_id} by group {header.consumer_group!r}"
     response.raise_for_code(address, what)
-    messages = decode_messages(response.body, broker, unreadable=_as_it_is)
+    messages = decode_messages(
+        response.body,
+        broker,
+        unreadable=partial(_as_it_is, header.consumer_group),
+        skipped=partial(_pass_over, what),
+    )
     popped = _with_handles(messages, response.header(PopMessageResponseHeader), broker, order=header.order)
     for message, handle in popped:
         stored = handle.stored_topic(message.topic, header.consumer_group)
@@ -89,8 +99,14 @@ async def pop_messages(
     return popped
 
 
-def _as_it_is(message: ReceivedMessage, error: DecodeError) -> None:
-    """Hand a message out whose body does not decompress: one that nobody acknowledges comes for ever."""
+def _as_it_is(group: str, message: ReceivedMessage, error: DecodeError) -> None:
+    """Hand a message out whose body is damaged: one that nobody acknowledges comes for ever."""
+    text = "body not decoded group=%s queue=%s offset=%d error=%s"
+    warn(logger, text, group, message.queue, message.offset, error)
+
+
+def _pass_over(what: str, error: DecodeError) -> None:
+    warn(logger, "damaged message passed over %s error=%s", what, error)
 
 
 def _with_handles(
@@ -114,7 +130,9 @@ def _with_handles(
         else:
             position, seen[key] = seen[key], seen[key] + 1
             try:
-                start, offset = starts[key], offsets[key][position]
+                start, given_offsets = starts[key], offsets[key]
+                # By its offset, where it is there: records before it may have been passed over.
+                offset = stored_offset if stored_offset in given_offsets else given_offsets[position]
             except (KeyError, IndexError):
                 raise DecodeError(f"pop at {broker!r}: no handle for {message.queue} offset {stored_offset}") from None
         count = counts.get((key[0], f"qo{queue_id}%{stored_offset}"), counts.get(key, 0))

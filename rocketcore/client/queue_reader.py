@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 PULL_DELAY_ON_ERROR: Final = 1.0
 PULL_DELAY_ON_FLOW_CONTROL: Final = 0.02
 REQUEST_MARGIN: Final = 15.0
+TIMES_UNDECODED: Final = 3
 TIMES_BEHIND: Final = 2
 """Answers after one another that have a queue end before what was read of it, until that is believed."""
 
@@ -57,7 +58,7 @@ class QueueReader:
 
     __slots__ = (
         "_at_end", "_broker_id", "_consumer", "_failing", "_last", "_max_offset", "_may_be_another", "_task",
-        "_times_behind", "process_queue",
+        "_times_behind", "_times_undecoded", "_undecoded", "process_queue",
     )  # fmt: skip
 
     def __init__(self, consumer: Subscriber, process_queue: ProcessQueue) -> None:
@@ -73,6 +74,9 @@ class QueueReader:
         self._may_be_another = False
         """Whether another queue may have taken the place of ours: its broker was away, or has it end earlier."""
         self._times_behind = 0
+        self._undecoded = -1
+        """Offset of the last pull whose answer did not begin with a message that decodes, and how often that was so."""
+        self._times_undecoded = 0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -147,7 +151,7 @@ class QueueReader:
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=begun,
-            max_msg_nums=config.pull_batch_size,
+            max_msg_nums=config.pull_batch_size if self._undecoded != begun else 1,
             sys_flag=consumer.pull_flags if may_hold else consumer.pull_flags & ~PullSysFlag.SUSPEND,
             commit_offset=0,
             suspend_timeout_millis=round(config.pull_timeout * 1000),
@@ -185,7 +189,16 @@ class QueueReader:
         messages: list[ReceivedMessage] = []
         next_offset = result.next_begin_offset
         if result.status is PullStatus.FOUND:
-            messages, next_offset = self._wanted(result, subscription)
+            try:
+                messages, next_offset = self._wanted(result, subscription)
+            except DecodeError as error:
+                # Once it may have been the way; then it is asked for alone, and then it is what keeps all others back.
+                self._times_undecoded = self._times_undecoded + 1 if self._undecoded == begun else 1
+                self._undecoded = begun
+                if self._times_undecoded < TIMES_UNDECODED:
+                    raise
+                self._skipped(error)
+                next_offset = begun + 1
             if messages:
                 self._last = Last(messages[-1].offset, messages[-1].physical_offset, messages[-1].store_timestamp)
         if subscription is None or subscription.takes_all:
@@ -212,6 +225,7 @@ class QueueReader:
             end_offset=result.next_begin_offset - result.offset_delta,
             stopped=last.append,
             unreadable=self._unreadable,
+            skipped=self._skipped,
         )
         next_offset = result.next_begin_offset
         if last:
@@ -222,6 +236,11 @@ class QueueReader:
         leave_namespace(messages, self._consumer.config.namespace)
         hand_out(messages, self._consumer.take_result, self._consumer.take_reply, result.offset_delta)
         return messages, next_offset
+
+    def _skipped(self, error: DecodeError) -> None:
+        """Tell of a record that is no message."""
+        text = "damaged message passed over group=%s queue=%s behind the pull at offset=%d error=%s"
+        warn(logger, text, self._consumer.group, self.process_queue.queue, self.process_queue.next_offset, error)
 
     def _unreadable(self, message: ReceivedMessage, error: DecodeError) -> None:
         """Hand a message out as it is stored: one that is never read would keep all behind it from being read."""

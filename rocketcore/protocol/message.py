@@ -28,7 +28,7 @@ from rocketcore._fast.batch import (
 from rocketcore._fast.properties import decode_properties, decode_text
 from rocketcore.addresses import host_text
 from rocketcore.codes import MAX_MESSAGE_BYTES, RETRY_TOPIC_PREFIX, MessageSysFlag
-from rocketcore.errors import DecodeError
+from rocketcore.errors import BadChecksum, DecodeError
 from rocketcore.message import RETRY_TOPIC, UNIQ_KEY, MessageQueue, ReceivedMessage
 from rocketcore.protocol.compression import decompress as decompress_body
 from rocketcore.table import Table
@@ -36,6 +36,7 @@ from rocketcore.table import Table
 __all__ = ["decode_message", "decode_messages", "first_place"]
 
 _ROWS: Final = 64
+_SMALLEST_RECORD: Final = kernel.stored_size(0, 0, 0, 0)
 _COLUMNS: Final = kernel.STORED_COLUMNS
 _COMPRESSED: Final = int(MessageSysFlag.COMPRESSED)
 _BORN_HOST_V6: Final = int(MessageSysFlag.BORN_HOST_V6)
@@ -55,6 +56,7 @@ def decode_messages(
     end_offset: float = math.inf,
     stopped: Callable[[ReceivedMessage], object] | None = None,
     unreadable: Callable[[ReceivedMessage, DecodeError], None] | None = None,
+    skipped: Callable[[DecodeError], None] | None = None,
 ) -> list[ReceivedMessage]:
     """Decode records that lie back to back, as in the answer to a pull.
 
@@ -65,8 +67,11 @@ def decode_messages(
                         unless it is the last
     end_offset          queue offset of the first message that is not in ``data``
     stopped             told of the message at which this stopped
-    unreadable          told of a message whose body does not decompress, or unwrap, and of a batch with more elements
-                        than the queue has offsets for; it is returned as it was stored. None: it raises
+    unreadable          told of a message whose body is damaged, or does not decompress, or unwrap, and of a batch with
+                        more elements than the queue has offsets for; it is returned as it was stored. None: it raises
+    skipped             told of a record that is no message, but says where the next one begins: it is passed over.
+                        Where it does not, this stops behind the message before it; without one it raises. None: it
+                        raises
     raises      DecodeError for a record that is cut, does not decode or whose body is unreadable, BadMagic, BadChecksum
     """
     table = Table(_ROWS, _COLUMNS)
@@ -76,9 +81,27 @@ def decode_messages(
     inflated = 0
     position = 0
     while position < len(data):
-        count, position = kernel.scan_stored(data, position, len(data), rows, check_crc)
-        if count == 0:
-            raise DecodeError("a message record is cut", position)
+        damage: DecodeError | None = None
+        try:
+            count, position = kernel.scan_stored(data, position, len(data), rows, check_crc)
+            if count == 0:
+                raise DecodeError("a message record is cut", position)
+        except BadChecksum as error:
+            if unreadable is None:
+                raise
+            damage = error
+            count, position = kernel.scan_stored(data, position, position + _size_at(data, position), rows, False)
+        except DecodeError as error:
+            size = _size_at(data, position)
+            if skipped is None or (not size and not messages):
+                raise
+            skipped(error)
+            if size:
+                position += size
+                continue
+            if stopped is not None:
+                stopped(messages[-1])
+            break
         for start in range(0, count * _COLUMNS, _COLUMNS):
             if batch is not None:
                 _check_unwrapped(messages, batch, flat[start + kernel.QUEUE_OFFSET], unreadable)
@@ -88,7 +111,9 @@ def decode_messages(
                     stopped(messages[-1])
                 return messages
             stored = _received(data, flat[start : start + _COLUMNS].tolist(), broker_name)
-            if not stored.sys_flag & _OPENED:
+            if damage is not None and unreadable is not None:
+                unreadable(stored, damage)
+            if damage is not None or not stored.sys_flag & _OPENED:
                 messages.append(stored)
                 continue
             try:
@@ -105,6 +130,12 @@ def decode_messages(
     if batch is not None:
         _check_unwrapped(messages, batch, end_offset, unreadable)
     return messages
+
+
+def _size_at(data: bytes, position: int) -> int:
+    """Return the bytes that the record at ``position`` says it has; 0 where there cannot be so many."""
+    size = int.from_bytes(data[position : position + 4], signed=True)
+    return size if _SMALLEST_RECORD <= size <= len(data) - position else 0
 
 
 def _check_unwrapped(

@@ -125,7 +125,7 @@ AGAIN, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOV
         ([(ResponseCode.SYSTEM_BUSY, UNSAID, b"")], [5, 5], 5, []),
         ([(4711, UNSAID, b"")], [5, 5], 5, []),
         ([(NOT_FOUND, UNSAID, b"")], [5, 5], 5, []),
-        ([(FOUND, 7, stored(5, 6)[:-1])], [5, 5], 5, []),
+        ([(FOUND, 7, stored(5, 6)[:-1])], [5, 6], 5, []),
         ([(MOVED, -(2**63), b"")], [5, 5], 5, []),
         ([(FOUND, -5, stored(5, 6))], [5, 5], 5, []),
         ([(FOUND, 9, b"")], [5, 9], 9, []),
