@@ -36,6 +36,7 @@ from rocketcore.errors import (
     ConfigError,
     RequestTimeout,
     RocketError,
+    TransportError,
 )
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.allocate import find_strategy
@@ -293,18 +294,32 @@ class GroupConsumer(Subscriber):
                 f"{len(new) - len(allowed)} queues are locked by other members, or not to be locked now"
             )
             self.note_problem(f"topic={topic}", error, LOCK_GRACE)
-        taken = 0
+        by_broker: dict[str, list[MessageQueue]] = {}
         for queue in new:
-            if queue not in allowed:
-                continue
+            if queue in allowed:
+                by_broker.setdefault(queue.broker, []).append(queue)
+        # A broker that hangs holds up nobody else's queues. With an exception the others come to their end, too.
+        taken = 0
+        for result in await asyncio.gather(*map(self._take_of_broker, by_broker.values()), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            taken += result
+        return bool(gone or taken), taken == len(new)
+
+    async def _take_of_broker(self, queues: list[MessageQueue]) -> int:
+        """Take queues of one broker, as far as it says where they begin; return how many."""
+        taken = 0
+        for queue in queues:
             try:
                 offset = await self.first_offset(queue)
             except RocketError as error:
-                self.note_problem(f"topic={topic}", error)
-                continue
-            self.own(queue, offset)
-            taken += 1
-        return bool(gone or taken), taken == len(new)
+                self.note_problem(f"topic={queue.topic}", error)
+                if isinstance(error, TransportError):
+                    break  # the others would only wait for the same
+            else:
+                self.own(queue, offset)
+                taken += 1
+        return taken
 
     async def _acquire(self, queues: list[MessageQueue]) -> set[MessageQueue]:
         """Return which of some queues may be taken."""

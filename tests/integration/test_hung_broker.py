@@ -68,19 +68,3 @@ def test_asyncio_sends(cluster: LocalCluster, make_topic: Callable[..., str], hu
             in_time(began)
 
     asyncio.run(main())
-
-
-def test_heartbeats_reach_the_other_broker(
-    cluster: LocalCluster, make_topic: Callable[..., str], group: str, hung: dict[str, str]
-) -> None:
-    """A consumer of both is a member at the one that answers, and gets its messages."""
-    topic, other = make_topic(1), cluster.broker_names[0]
-    with (
-        rmq.PullConsumer(
-            cluster.namesrv, group=group, start_from="first", timeout=1.0, broker_address_map=hung
-        ) as consumer,
-        rmq.Producer(cluster.namesrv, group="beside") as producer,
-    ):
-        consumer.subscribe(topic)
-        producer.send(rmq.Message(topic, b"1"), queue=rmq.MessageQueue(topic, other, 0))
-        assert [message.body for message in consumer.poll(timeout=20)] == [b"1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -81,6 +82,35 @@ def test_a_share_is_taken_among_the_members_the_broker_names() -> None:
         assert await rebalancer.share("T") == [MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)]
         assert await rebalancer.share("Unknown") is None
         assert len(broker.heartbeats) == 2
+
+    run(body)
+
+
+def test_the_queues_of_a_broker_that_hangs_hold_up_no_others() -> None:
+    async def body() -> None:
+        broker = Group()
+        asked: list[str] = []
+        all_of_b = asyncio.Event()
+
+        async def first_offset(queue: MessageQueue) -> int:
+            asked.append(queue.broker)
+            if asked.count("b") == 4:
+                all_of_b.set()
+            if queue.broker == "a":
+                await asyncio.wait_for(all_of_b.wait(), 20)  # nobody waits for this one
+                raise RequestTimeout("hanging")
+            return 7
+
+        consumer = PushConsumer(group="G")
+        consumer._started = True
+        wire(consumer, broker)
+        consumer.first_offset = first_offset  # type: ignore[method-assign]
+        owned: list[MessageQueue] = []
+        consumer.own = lambda queue, offset: owned.append(queue)  # type: ignore[method-assign]
+        share = [MessageQueue("T", name, number) for name in ("a", "b") for number in range(4)]
+        assert await consumer._take_share("T", share) == (True, False)
+        assert owned == share[4:]
+        assert asked.count("a") == 1, "the others of that broker would only wait for the same"
 
     run(body)
 
