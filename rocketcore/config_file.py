@@ -46,6 +46,7 @@ __all__ = [
     "config_properties",
     "environment_properties",
     "format_properties",
+    "home_folder",
     "load_config",
     "parse_properties",
     "print_config",
@@ -214,6 +215,14 @@ def _path(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise ValueError("there is no such user") from None
+
+
+def home_folder() -> Path:
+    """Return the user's home folder; ``/`` where nobody knows it: no HOME, and no entry of the user's in ``passwd``."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def config_properties(*configs: DataclassInstance, reveal: bool = False) -> dict[str, str]:

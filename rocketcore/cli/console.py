@@ -100,7 +100,7 @@ def _of_contexts() -> dict[str, ClusterSettings]:
     from rocketcore.cli.contexts import ContextFile
     from rocketcore.console.settings import ClusterSettings
 
-    file = ContextFile()
+    file = ContextFile.opened()
     in_use = current().context[0]
     found = {}
     for name in sorted(file.names, key=lambda name: name != in_use):

@@ -46,7 +46,7 @@ def _row(name: str, context: dict[str, str], in_use: str | None) -> dict[str, An
 
 @command(help="List the contexts: clusters and accounts that have a name.")
 def list_contexts() -> None:
-    file = ContextFile()
+    file = ContextFile.opened()
     in_use = _in_use(file)
     rows = [_row(name, file.context(name), in_use) for name in file.names]
     show_rows(rows, ["context", "current", "namesrv", "tls", "access_key"], wide=["secret"])
@@ -80,7 +80,7 @@ def add(name: str, secret_key_env: str | None, secret_key_file: str | None, in_u
         "secret_key_file": _absolute(secret_key_file),
     }
     values = {key: value for key, value in given.items() if value}
-    file = ContextFile()
+    file = ContextFile.opened()
     if name in file.names:
         raise CommandFailed(
             "CONTEXT_EXISTS", f"context {name!r} is in {file.path}: nothing was changed",
@@ -98,7 +98,7 @@ def _absolute(file: object) -> str | None:
 @command(help="Use a context from now on, where neither --context nor ROCKET_CONTEXT names another.")
 @click.argument("name")
 def use(name: str) -> None:
-    file = ContextFile()
+    file = ContextFile.opened()
     context = _known(file, name)
     before = file.current
     file.use(name)
@@ -110,7 +110,7 @@ def use(name: str) -> None:
 @command(help="Show a context, the one in use where none is named.")
 @click.argument("name", required=False)
 def show(name: str | None) -> None:
-    file = ContextFile()
+    file = ContextFile.opened()
     in_use = _in_use(file)
     if name is None and in_use is None:
         raise CommandFailed(
@@ -126,7 +126,7 @@ def show(name: str | None) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
 def remove(name: str, yes: bool, dry_run: bool) -> None:
-    file = ContextFile()
+    file = ContextFile.opened()
     context = _known(file, name)
     said = ", ".join(f"{key} = {value}" for key, value in context.items())
     plan = f"remove context {name}{', which is in use' if file.current == name else ''}: {said or 'empty'}"
@@ -138,7 +138,7 @@ def remove(name: str, yes: bool, dry_run: bool) -> None:
 
 @command(help="Print where the file of the contexts is, or would be.")
 def path() -> None:
-    show_object({"path": str(config_path()), "exists": ContextFile().there})
+    show_object({"path": str(config_path()), "exists": ContextFile.opened().there})
 
 
 @command(help="Show the settings that commands have here, and where each comes from. A secret is never shown.")

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -42,7 +44,7 @@ _CURRENT: Final = re.compile(r"\s*(?:current|\"current\"|'current')\s*=")
 
 
 def config_path() -> Path:
-    """Return where the file is, or would be."""
+    """Return where the file is, or would be; a relative path where nobody knows the user's home."""
     return Path(click.get_app_dir("rocket", force_posix=False)) / "config.toml"
 
 
@@ -56,21 +58,30 @@ class ContextFile:
     """The file as it was read."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Read it; raises ConfigError for one that cannot be read or is no TOML."""
+        """Read it.
+
+        raises  OSError for one that this user may not read, ConfigError for one that is no TOML
+        """
         self.path = path or config_path()
-        try:
-            self.there = self.path.is_file()
-        except OSError as error:
-            raise _config_error(f"{self.path}: {error.strerror}; give --namesrv, and HOME as yours") from error
+        # Without a home the path would be one of the working folder, which is nobody's configuration.
+        self.there = self.path.is_absolute() and _is_file(self.path)
         self._text = ""
         self._document: dict[str, Any] = {}
         if self.there:
             try:
                 self._text = self.path.read_text("utf-8")
-            except (UnicodeDecodeError, OSError) as error:
-                why = error.strerror if isinstance(error, OSError) else error
-                raise _config_error(f"{self.path}: {why}") from error
+            except UnicodeDecodeError as error:
+                raise _config_error(f"{self.path}: {error}") from error
             self._document = self._parsed(self._text)
+
+    @classmethod
+    def opened(cls) -> ContextFile:
+        """Read the file of this user, for a command that is about contexts; raises ConfigError where that cannot be."""
+        try:
+            return cls()
+        except OSError as error:
+            what = f"{config_path()}: {error.strerror}; HOME or XDG_CONFIG_HOME names a folder of yours"
+            raise _config_error(what) from error
 
     def _parsed(self, text: str) -> dict[str, Any]:
         import tomllib
@@ -156,8 +167,14 @@ class ContextFile:
         self._text, self._document = text, found
         from rocketcore.config_file import replace_file
 
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.path, text.encode())
+        if not self.path.is_absolute():
+            raise _config_error("there is no home folder to keep contexts in: set HOME or XDG_CONFIG_HOME")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self.path, text.encode())
+        except OSError as error:
+            what = f"cannot write {self.path}: {error.strerror}; HOME or XDG_CONFIG_HOME names a folder of yours"
+            raise _config_error(what) from error
 
     def _fail(self, what: str) -> NoReturn:
         raise _config_error(f"{self.path}: {what}")
@@ -174,12 +191,39 @@ def _with_current(lines: list[str], name: str | None) -> list[str]:
     return [*said, *head, *rest]
 
 
-def chosen_context(option: str | None) -> tuple[str | None, dict[str, str]]:
-    """Return the name of the context in use and what it says: ``--context``, the variable, or ``current``."""
+def _is_file(path: Path) -> bool:
+    """Whether there is a file; other than pathlib's of 3.14 this says so where a folder keeps us from seeing it."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def chosen_context(option: str | None, *, needed: bool = True) -> tuple[str | None, dict[str, str]]:
+    """Return the name of the context in use and what it says: ``--context``, the variable, or ``current``.
+
+    needed  False: where this user may not read the file (``sudo -u app`` with the HOME of root), there is none, and a
+            line says so, unless the option or the variable names one
+    """
     given = option or os.environ.get(CONTEXT_VARIABLE)
-    file = ContextFile()
+    try:
+        file = ContextFile()
+    except OSError as error:
+        if not (needed or given):
+            if click.get_current_context(silent=True) is not None:
+                _tell_once(f"{config_path()} is passed over: {error.strerror}")
+            return None, {}
+        what = f"{config_path()}: {error.strerror}; give --namesrv, and HOME as yours"
+        raise _config_error(what) from error
     if not file.there and given:
         who = "--context" if option else CONTEXT_VARIABLE
         raise _config_error(f"{file.path}: there is no such file, and {who} names a context of it")
     name = given or file.current
     return name, {} if name is None else file.context(name)
+
+
+@cache
+def _tell_once(text: str) -> None:
+    from rocketcore.cli.render import progress
+
+    progress(text)

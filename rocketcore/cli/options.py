@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os.path import expanduser  # which leaves a name as it is where Path's raises
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
@@ -161,6 +162,13 @@ class Settings:
 
         return chosen_context(self.context_option)
 
+    @property
+    def _known_context(self) -> dict[str, str]:
+        """What the context says of account and TLS; nothing where its file is not for this user to read."""
+        from rocketcore.cli.contexts import chosen_context
+
+        return chosen_context(self.context_option, needed=False)[1]
+
     def _asked(self, name: str) -> str:
         """Return what the context of ``--context`` says, an option like any other; empty without one."""
         return self.context[1].get(name, "") if self.context_option else ""
@@ -173,7 +181,7 @@ class Settings:
         """
         from rocketcore.errors import ConfigError
 
-        context = self.context[1]
+        context = self._known_context
         asked = self.access_key or self._asked("access_key")
         access_key = asked or os.environ.get("ROCKET_ACCESS_KEY") or context.get("access_key", "")
         if not access_key:
@@ -183,7 +191,7 @@ class Settings:
         secret_key = secret_key or os.environ.get(context.get("secret_key_env", ""), "")
         if not secret_key and "secret_key_file" in context:
             try:
-                secret_key = Path(context["secret_key_file"]).expanduser().read_text("utf-8").strip()
+                secret_key = Path(expanduser(context["secret_key_file"])).read_text("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 from rocketcore.printable import error_text
 
@@ -198,7 +206,7 @@ class Settings:
     @property
     def tls(self) -> TlsOption:
         """How to connect: plainly, unless an option, an environment variable or the context speaks of TLS."""
-        context = self.context[1]
+        context = self._known_context
 
         def text(name: str) -> str:
             return self._asked(name) or os.environ.get(f"ROCKET_{name.upper()}") or context.get(name, "")
@@ -207,7 +215,7 @@ class Settings:
             return text(name).lower() in ("1", "true", "yes", "on")
 
         def path(given: Path | None, name: str) -> Path | None:
-            return given or (Path(text(name)).expanduser() if text(name) else None)
+            return given or (Path(expanduser(text(name))) if text(name) else None)
 
         ca, cert = path(self.tls_ca, "tls_ca"), path(self.tls_cert, "tls_cert")
         key = path(self.tls_key, "tls_key")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,7 +17,7 @@ from pathlib import Path
 from rocketcore.client import api
 from rocketcore.client.config import StartFrom
 from rocketcore.client.instance import ClientInstance
-from rocketcore.config_file import replace_file
+from rocketcore.config_file import home_folder, replace_file
 from rocketcore.errors import BrokerError, ConfigError, DecodeError, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
@@ -165,7 +164,7 @@ async def find_offset(instance: ClientInstance, queue: MessageQueue, where: int 
 
 def local_offset_path(folder: str, client_id: str, group: str) -> Path:
     """Return where the offsets of a broadcasting consumer are kept."""
-    root = Path(folder) if folder else Path(os.path.expanduser("~")) / ".rocketmq_offsets"
+    root = Path(folder) if folder else home_folder() / ".rocketmq_offsets"
     return root / client_id / group / "offsets.json"
 
 

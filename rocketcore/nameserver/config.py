@@ -12,6 +12,7 @@ from rocketcore.config_file import (
     HIDDEN,
     config_properties,
     format_properties,
+    home_folder,
     parse_properties,
     setting,
     update_config,
@@ -76,7 +77,7 @@ WITHOUT_EFFECT: Final = {
 
 
 def _home() -> Path:
-    return Path(os.environ.get("ROCKETMQ_HOME") or Path.home())
+    return Path(os.environ.get("ROCKETMQ_HOME") or home_folder())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketcore.broker.store.config import StoreConfig
+from rocketcore.client.offset_store import local_offset_path
 from rocketcore.config_file import (
     BadSetting,
     config_properties,
     environment_properties,
+    home_folder,
     load_config,
     parse_properties,
     print_config,
@@ -30,6 +33,7 @@ from rocketcore.config_file import (
     write_properties,
 )
 from rocketcore.errors import ConfigError
+from rocketcore.nameserver.config import NameServerConfig
 
 
 class Flush(Enum):
@@ -300,3 +304,14 @@ def test_the_text_of_a_setting_takes_memory_in_proportion(text: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 16 * len(text)
+
+
+def test_without_a_home_folders_are_below_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no entry in ``passwd``: a folder named ``~`` would be what nobody looks for."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("ROCKETMQ_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    assert home_folder() == Path("/")
+    assert StoreConfig().store_path_root_dir == Path("/store")
+    assert NameServerConfig().rocketmq_home == Path("/")
+    assert local_offset_path("", "client", "group") == Path("/.rocketmq_offsets/client/group/offsets.json")

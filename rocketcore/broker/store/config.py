@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from rocketcore._fast.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
-from rocketcore.config_file import BadSetting, check_ranges, setting
+from rocketcore.config_file import BadSetting, check_ranges, home_folder, setting
 
 __all__ = ["FlushDiskType", "StoreConfig", "parse_delay_levels", "parse_hours"]
 
@@ -41,7 +41,7 @@ class FlushDiskType(Enum):
 class StoreConfig:
     """Where and how messages are kept (Java: ``MessageStoreConfig``)."""
 
-    store_path_root_dir: Path = setting(default_factory=lambda: Path.home() / "store", help="folder of the store")
+    store_path_root_dir: Path = setting(default_factory=lambda: home_folder() / "store", help="folder of the store")
     store_path_commit_log: Path | None = setting(
         None, help="folder of the commit log; empty: commitlog below the store folder"
     )

@@ -140,3 +140,59 @@ def test_config_show_names_each_source_and_no_secret(
     assert found["namesrv"] == ("v:1", "variable ROCKET_NAMESRV")
     assert found["secret_key"] == ("set", "variable ROCKET_SECRET_KEY")
     assert "hidden" not in str(found)
+
+
+@pytest.fixture
+def closed(folder: Path) -> Path:
+    """A file that nobody can read, root neither: as one in a folder of another user."""
+    folder.mkdir()
+    (folder / "config.toml").symlink_to("config.toml")
+    return folder / "config.toml"
+
+
+def test_a_file_of_somebody_else_is_passed_over_where_the_cluster_is_named(
+    closed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(namesrv_option="a:1")
+    assert (settings.namesrv, settings.tls, settings.credentials) == (
+        "a:1",
+        False,
+        {"access_key": "", "secret_key": ""},
+    )
+    monkeypatch.setenv("ROCKET_NAMESRV", "b:1")
+    assert Settings().namesrv == "b:1"
+    assert run(["topic", "list", "--namesrv", "127.0.0.1:1", "--timeout", "0.2"]) == 5
+    assert f"{closed} is passed over: Too many levels" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "list"],
+        ["topic", "list", "--context", "a", "--namesrv", "a:1"],
+        ["context", "list"],
+        ["context", "add", "a", "--namesrv", "a:1"],
+        ["console", "--contexts", "--listen", "127.0.0.1:0"],
+    ],
+)
+def test_a_file_of_somebody_else_is_an_error_where_it_is_asked_for(
+    closed: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    said = capsys.readouterr().err
+    assert f"{closed}: Too many levels of symbolic links; " in said
+    assert "HOME" in said
+
+
+def test_contexts_that_cannot_be_kept(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_text("a file where the folder would be\n")
+    assert run(["context", "add", "a", "--namesrv", "a:1"]) == 2
+    assert f"cannot write {folder / 'config.toml'}: " in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(click, "get_app_dir", lambda *_, **__: "~/.config/rocket")  # nobody knows the home
+    assert run(["context", "add", "a", "--namesrv", "a:1"]) == 2
+    assert "there is no home folder to keep contexts in: set HOME or XDG_CONFIG_HOME" in capsys.readouterr().err
+    assert not (tmp_path / "~").exists()
+    assert Settings().namesrv == "127.0.0.1:9876"
