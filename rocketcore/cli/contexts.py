@@ -6,6 +6,7 @@ takes the place of the file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -210,7 +211,8 @@ def chosen_context(option: str | None, *, needed: bool = True) -> tuple[str | No
         file = ContextFile()
     except OSError as error:
         if not (needed or given):
-            if click.get_current_context(silent=True) is not None:
+            command = click.get_current_context(silent=True)
+            if command is not None and not command.find_root().obj.quiet:
                 _tell_once(f"{config_path()} is passed over: {error.strerror}")
             return None, {}
         what = f"{config_path()}: {error.strerror}; give --namesrv, and HOME as yours"
@@ -224,6 +226,5 @@ def chosen_context(option: str | None, *, needed: bool = True) -> tuple[str | No
 
 @cache
 def _tell_once(text: str) -> None:
-    from rocketcore.cli.render import progress
-
-    progress(text)
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
