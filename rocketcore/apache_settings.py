@@ -18,7 +18,7 @@ from rocketcore.config_file import ENVIRONMENT_PREFIX, BadSetting, property_name
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["APACHE", "PROTECTION", "check_settings", "protective_variables"]
+__all__ = ["APACHE", "PROTECTION", "asks_for_nothing", "check_settings", "protective_variables"]
 
 logger = logging.getLogger(__name__)
 
@@ -216,9 +216,8 @@ def check_settings(
         if not name.isascii() or not name.isprintable():
             raise BadSetting(name, repr(value), "no setting has such a name")
         if name in PROTECTION:
-            harmless, asked = PROTECTION[name]
-            if value.strip().lower() not in harmless:
-                raise BadSetting(name, value.strip(), f"asks for {asked}")
+            if not asks_for_nothing(name, value):
+                raise BadSetting(name, value.strip(), f"asks for {PROTECTION[name][1]}")
         elif name in APACHE[server]:
             without_effect.append(name)
         elif any(word in name.lower() for word in ("acl", "auth")) and value.strip().lower() not in _OFF:
@@ -227,6 +226,11 @@ def check_settings(
             _warn_of_unknown(server, name, {*declared, *APACHE[server], *PROTECTION}, where(name))
     if without_effect:
         logger.info("settings of Apache RocketMQ without effect here names=%s", ",".join(sorted(without_effect)))
+
+
+def asks_for_nothing(name: str, value: str) -> bool:
+    """Tell whether a setting of ``PROTECTION`` has a value with which it asks for none."""
+    return value.strip().lower() in PROTECTION[name][0]
 
 
 def protective_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -110,6 +110,7 @@ class Broker:
         folder = Path(store_config.root) / "config"
         self._live = LiveSettings(JsonFile(folder / "liveSettings.json"), clock)
         config = self._live.load(config)
+        store_config = self._live.load_store(store_config)
         self._topics = TopicConfigs(config, JsonFile(folder / "topics.json"), self._topics_changed, clock=clock)
         self._groups = SubscriptionGroups(
             JsonFile(folder / "subscriptionGroup.json"),
@@ -153,6 +154,7 @@ class Broker:
             JsonFile(folder / "timerOffset.json"),
             on_put=context.stats.count_put,
             is_gone=self._is_gone,
+            totals=context.stats.totals,
             clock=clock,
         )
         self._gate = Gate(self._store, context.stats, self._topics, self._timer)
@@ -383,7 +385,7 @@ class Broker:
             ),
             StatisticsProcessor(context),
             CleaningProcessor(context),
-            AbsentProcessor(context),
+            AbsentProcessor(context, self._live),
             QueryProcessor(context, self._store_config.default_query_max_num),
         )
         for processor in processors:

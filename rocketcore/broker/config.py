@@ -36,7 +36,50 @@ LIVE_PROPERTIES = frozenset(
         "useServerSideResetOffset",
     }
 )
-"""What request 25 may change while the broker runs: never a path, an address or a secret."""
+"""What request 25 changes while the broker runs: never a path, an address or a secret."""
+
+NEXT_START_PROPERTIES = frozenset(
+    {
+        "accessMessageInMemoryMaxRatio",
+        "brokerTopicEnable",
+        "channelExpiredTimeout",
+        "cleanFileForciblyEnable",
+        "cleanResourceInterval",
+        "clusterTopicEnable",
+        "defaultQueryMaxNum",
+        "deleteCommitLogFilesInterval",
+        "deleteFileBatchMax",
+        "deleteWhen",
+        "diskMaxUsedSpaceRatio",
+        "diskSpaceCleanForciblyRatio",
+        "diskSpaceWarningLevelRatio",
+        "enableRetryTopicV2",
+        "fileReservedTime",
+        "flushConsumeQueueThoroughInterval",
+        "flushConsumerOffsetInterval",
+        "flushDelayOffsetInterval",
+        "flushDiskType",
+        "flushIntervalCommitLog",
+        "flushIntervalConsumeQueue",
+        "maxFilterMessageSize",
+        "maxMessageSize",
+        "maxMsgsNumBatch",
+        "maxTransferBytesOnMessageInDisk",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInDisk",
+        "maxTransferCountOnMessageInMemory",
+        "messageIndexEnable",
+        "pullThreadPoolQueueCapacity",
+        "redeleteHangedFileInterval",
+        "registerBrokerTimeoutMills",
+        "registerNameServerPeriod",
+        "syncFlushTimeout",
+        "timerMaxDelaySec",
+        "timerWheelEnable",
+        "traceTopicEnable",
+    }
+)
+"""What request 25 changes for the next start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,6 +161,8 @@ class RuntimeInfo:
             "timerReadBehind": str(timer.behind() // 1000),
             "timerOffsetBehind": "0",
             "timerCongestNum": str(len(timer)),
+            "timerEnqueueTps": self._context.stats.rate("timer_enqueued"),
+            "timerDequeueTps": self._context.stats.rate("timer_dequeued"),
             "timerSkipped": str(timer.skipped),
             "timerRecalled": str(timer.recalled),
         }

@@ -56,6 +56,8 @@ class Totals:
     get_messages: int = 0
     get_bytes: int = 0
     longest_get_millis: int = 0
+    timer_enqueued: int = 0
+    timer_dequeued: int = 0
 
 
 @dataclass(slots=True)
@@ -401,6 +403,10 @@ class BrokerStats:
     def rates(self, name: str) -> str:
         """One of the totals as RocketMQ shows rates: ``<10 s> <60 s> <600 s>``."""
         return " ".join(str(self._total_rate(name, seconds)) for seconds in (10.0, 60.0, 600.0))
+
+    def rate(self, name: str) -> str:
+        """One of the totals by the second, over the last 10 s."""
+        return str(self._total_rate(name, 10.0))
 
     def _total_rate(self, name: str, seconds: float) -> float:
         old = self._snapshot_before(seconds)

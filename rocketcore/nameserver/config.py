@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rocketcore.apache_settings import PROTECTION, asks_for_nothing
 from rocketcore.config_file import (
     HIDDEN,
     config_properties,
@@ -73,7 +74,7 @@ WITHOUT_EFFECT: Final = {
     "writeBufferHighWaterMark": "0",
     "writeBufferLowWaterMark": "0",
 }
-"""RocketMQ's other settings and their defaults: a file may set them, tools look for them, nothing here obeys them."""
+"""RocketMQ's other settings and their defaults: files and requests may set them, tools look for them, nothing obeys."""
 
 
 def _home() -> Path:
@@ -149,6 +150,8 @@ class RunningConfig:
     def __init__(self, config: NameServerConfig, properties: Mapping[str, str]) -> None:
         self.config = config
         self._properties = dict(properties)
+        self.bound_port: int | None = None
+        """The port that the server has; ``listenPort`` may ask for a free one."""
 
     def text(self) -> str:
         """Return every setting, known or not, as sorted ``name=value`` lines; passwords are hidden."""
@@ -156,6 +159,8 @@ class RunningConfig:
             name: HIDDEN if name.startswith("tls.") and name.endswith("Password") and value else value
             for name, value in self._all().items()
         }
+        if self.bound_port is not None:
+            shown["listenPort"] = str(self.bound_port)
         return format_properties(dict(sorted(shown.items())))
 
     def update(self, text: str) -> None:
@@ -186,12 +191,19 @@ class RunningConfig:
         self.config, self._properties = config, properties
 
     def _check_live(self, changes: Mapping[str, str]) -> None:
-        """Refuse what this server obeys from its next start on, and what it never obeys; names of no meaning pass."""
+        """Refuse what this server obeys from its next start on, and what asks for what is not there.
+
+        What it never obeys is kept and shown, as RocketMQ does.
+        """
         obeyed = config_properties(self.config)
-        for name in changes.keys() - LIVE_PROPERTIES:
-            if name in obeyed or name in WITHOUT_EFFECT or name.startswith("tls."):
-                why = "has no effect here" if name in WITHOUT_EFFECT else "counts from the next start on, in its file"
-                raise NoPermission(NoPermission.response_code, f"{name} is not changed by a request: it {why}")
+        for name, value in changes.items():
+            if name in PROTECTION and not asks_for_nothing(name, value):
+                raise NoPermission(NoPermission.response_code, f"{name}={value} asks for {PROTECTION[name][1]}")
+            if name not in LIVE_PROPERTIES and (name in obeyed or name.startswith("tls.")):
+                raise NoPermission(
+                    NoPermission.response_code,
+                    f"{name} is not changed by a request: it counts from the next start on, in its file",
+                )
 
     def _all(self) -> dict[str, str]:
         return {**WITHOUT_EFFECT, **self._properties, **config_properties(self.config)}

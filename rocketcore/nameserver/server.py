@@ -118,6 +118,7 @@ class NameServer:
         await self._monitoring.start()
         try:
             await self._server.start()
+            self._running.bound_port = self._server.port
         except BaseException:
             await self._monitoring.stop()
             raise

@@ -140,14 +140,20 @@ def test_every_setting_of_apaches_is_shown(name_server: Peer) -> None:
         assert settings.keys() <= ours | WITHOUT_EFFECT.keys()
 
 
-def test_a_setting_without_effect_is_not_changed(name_server: Peer) -> None:
-    """Apache's answer says that it was done."""
-    answer = name_server.ask(318, body=b"clusterTest=true")
-    assert answer.code == (0 if name_server.apache else 16)
-    if name_server.apache:
-        assert name_server.ask(318, body=b"clusterTest=false").code == 0
-    else:
-        assert answer.remark == "clusterTest is not changed by a request: it has no effect here"
+def test_a_setting_without_effect_is_kept_and_shown(name_server: Peer) -> None:
+    before = name_server.settings()["productEnvName"]
+    for value in ("elsewhere", before):
+        assert name_server.ask(318, body=f"productEnvName={value}".encode()).code == 0
+        assert name_server.settings()["productEnvName"] == value
+    if not name_server.apache:
+        answer = name_server.ask(318, body=b"enableControllerInNamesrv=true")
+        assert answer.code == 16
+        assert "a controller in the name server" in (answer.remark or "")
+
+
+def test_the_port_that_is_bound(name_server: Peer) -> None:
+    """Also where one was asked for that is free."""
+    assert name_server.settings()["listenPort"] == name_server.address.rpartition(":")[2]
 
 
 def test_a_value_that_is_missing(name_server: Peer) -> None:

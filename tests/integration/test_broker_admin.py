@@ -516,10 +516,61 @@ def test_what_a_broker_has_none_of(tmp_path: Path) -> None:
         assert status.master_commit_log_max_offset > 0
         told = await client.ask(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
         assert b'"configTable": {}' in told.body
-        for code in (2001, 2002, 2004):
-            answer = await client.ask(code)
-            assert answer.code == ResponseCode.NO_PERMISSION
-            assert "no flow control of cold reads" in (answer.remark or "")
+
+    play(tmp_path, scenario)
+
+
+def test_thresholds_of_cold_reads_and_read_ahead_are_kept_and_shown(tmp_path: Path) -> None:
+    async def scenario(client: BrokerClient) -> None:
+        async def table() -> dict[str, int]:
+            told = json.loads((await client.ask(2003)).body)
+            assert told.keys() == {
+                "runtimeTable", "configTable", "cgColdReadThreshold", "globalColdReadThreshold", "globalAcc"
+            }  # fmt: skip
+            return dict(told["configTable"])
+
+        assert await table() == {}
+        for text in (b"g1=1000\n", b"g1=2000\ng2=abc\na b=7\n", b""):
+            assert (await client.ask(2001, body=text)).code == 0
+        assert await table() == {"g1": 2000}
+        for text in (b"nobody", b"g1"):
+            assert (await client.ask(2002, body=text)).code == 0
+        assert await table() == {}
+        many = "".join(f"g{number}=1\n" for number in range(5_000))
+        for begin, code in (("a", 0), ("b", 0), ("c", 1)):
+            text = many.replace("g", begin).encode()
+            assert (await client.ask(2001, body=text)).code == code
+        assert len(await table()) == 10_000
+
+        for mode, code, ahead in (
+            ("0", 0, "true"), ("1", 0, "false"), ("2", 29, "false"), ("x", 1, "false"), ("", 1, "false")
+        ):  # fmt: skip
+            request = RemotingCommand.request(2004)
+            request.ext_fields = {"READ_AHEAD_MODE": mode}
+            answer = await client.client.invoke(client.broker.address, request, 10.0)
+            assert answer.code == code, mode
+            settings = parse_properties((await client.ask(RequestCode.GET_BROKER_CONFIG)).body.decode())
+            assert settings["dataReadAheadEnable"] == ahead
+
+    play(tmp_path, scenario)
+
+
+def test_settings_of_apaches_are_taken_and_shown(tmp_path: Path) -> None:
+    """One that counts later, or not at all, is named by the remark."""
+
+    async def scenario(client: BrokerClient) -> None:
+        answer = await client.ask(
+            RequestCode.UPDATE_BROKER_CONFIG, body=b"fileReservedTime=48\nsendThreadPoolQueueCapacity=9\n"
+        )
+        assert (answer.code, answer.remark) == (
+            0, "from the next start on: fileReservedTime; without effect here: sendThreadPoolQueueCapacity"
+        )  # fmt: skip
+        for refused in (b"aclEnable=true", b"authConfigPath=/tmp/x", b"notASetting=1", b"brokerName=x"):
+            assert (await client.ask(RequestCode.UPDATE_BROKER_CONFIG, body=refused)).code == 16
+        settings = parse_properties((await client.ask(RequestCode.GET_BROKER_CONFIG)).body.decode())
+        assert (settings["fileReservedTime"], settings["sendThreadPoolQueueCapacity"]) == ("48", "9")
+        assert settings["listenPort"] == client.broker.address.rpartition(":")[2]
+        assert "aclEnable" not in settings
 
     play(tmp_path, scenario)
 
@@ -534,7 +585,7 @@ def test_what_tools_look_for_in_settings_and_runtime_information(tmp_path: Path)
         assert sum(int(part.rpartition(":")[2]) for part in table["putMessageDistributeTime"].split()) == 1
         for name in ("putLatency999", "putMessageEntireTimeMax", "getMessageEntireTimeMax", "dispatchMaxBuffer",
                      "remainHowManyDataToCommit", "remainHowManyDataToFlush", "remainTransientStoreBufferNumbs",
-                     "EndTransactionQueueSize"):  # fmt: skip
+                     "EndTransactionQueueSize", "timerEnqueueTps", "timerDequeueTps"):  # fmt: skip
             assert float(table[name]) >= 0, name
 
     play(tmp_path, scenario)

@@ -283,7 +283,7 @@ def test_the_units_of_a_queue(tmp_path: Path) -> None:
         await client.heartbeat("T", expression="a || b")
         online = QueryConsumeQueueResponseBody.decode((await ask(0, 1, "readers")).body)
         assert online.subscription_data is not None
-        assert (online.subscription_data.sub_string, online.filter_data) == ("a || b", None)
+        assert (online.subscription_data.sub_string, online.filter_data) == ("a || b", "null")
 
     play(tmp_path, scenario)
 

@@ -16,7 +16,7 @@ import click
 import pytest
 
 from rocketcore.apache_settings import APACHE, PROTECTION
-from rocketcore.broker.config import LIVE_PROPERTIES, BrokerConfig
+from rocketcore.broker.config import LIVE_PROPERTIES, NEXT_START_PROPERTIES, BrokerConfig
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.cli.console import console
 from rocketcore.cli.contexts import CONTEXT_KEYS
@@ -33,6 +33,7 @@ TEST = "tests.unit.test_configuration_page"
 JAVA: dict[str, dict[str, str]] = json.loads((FOLDER / "settings.json").read_text("ascii"))
 SERVERS: dict[str, tuple[type[Any], ...]] = {"name server": (NameServerConfig,), "broker": (BrokerConfig, StoreConfig)}
 LIVE = {"name server": nameserver_config.LIVE_PROPERTIES, "broker": LIVE_PROPERTIES}
+LATER = {"name server": frozenset[str](), "broker": NEXT_START_PROPERTIES}
 NO_DEFAULT = {"brokerName": "the host name", "rocketmqHome": "`ROCKETMQ_HOME`, or the home folder",
               "storePathRootDir": "`store` in the home folder", "kvConfigPath": "", "configStorePath": ""}  # fmt: skip
 """Defaults that depend on the machine."""
@@ -68,7 +69,7 @@ def server_table(server: str) -> str:
             name, unit, text = property_name(declared), declared.metadata["unit"], declared.metadata["help"]
             default = NO_DEFAULT.get(name, code(defaults[name]))
             other = apaches(server, name, defaults[name])
-            live = "yes" if name in LIVE[server] else ""
+            live = "yes" if name in LIVE[server] else "next start" if name in LATER[server] else ""
             lines.append(f"| `{name}` | {default} | {other} | {unit} | {live} | {text} |")
     return "\n".join(lines) + "\n"
 

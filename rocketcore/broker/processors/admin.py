@@ -11,11 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
-from rocketcore.broker.config import LIVE_PROPERTIES
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.runtime_info import RuntimeInfo
 from rocketcore.broker.state.client_table import ClientChannel
-from rocketcore.broker.state.live_settings import LiveSettings
+from rocketcore.broker.state.live_settings import LiveSettings, may_change, when_it_counts
 from rocketcore.broker.state.topic_config import check_topic_name
 from rocketcore.broker.store import StoreConfig
 from rocketcore.codes import RETRY_TOPIC_PREFIX, SYSTEM_TOPICS, RequestCode, ResponseCode
@@ -362,19 +361,20 @@ class AdminProcessor:
     # The broker
 
     async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Change live settings and keep them; one that may not be changed, or does not parse, refuses them all.
+        """Change settings and keep them; one that may not be changed, or does not parse, refuses them all.
 
-        RocketMQ passes over a value that does not parse and answers with success.
+        RocketMQ passes over a value that does not parse and answers with success. Its remark says nothing; ours, what
+        counts from the next start on, or not at all.
         """
         changes = parse_properties(request.body.decode(errors="replace"))
-        refused = sorted(set(changes) - LIVE_PROPERTIES)
+        refused = sorted(name for name, value in changes.items() if not may_change(name, value))
         if refused:
             raise BrokerError.of(
                 ResponseCode.NO_PERMISSION, f"Can not update config in black list. Not changeable: {', '.join(refused)}"
             )
         context = self._context
         try:
-            context.change_settings(self._live.change(context.config, changes))
+            context.change_settings(self._live.change(context.config, self._store_config, changes))
         except ConfigError as error:
             raise BrokerError.of(ResponseCode.INVALID_PARAMETER, str(error)) from None
         self._config_version.next_version(context.clock.time_millis())
@@ -383,10 +383,13 @@ class AdminProcessor:
             context.topics.touch()
         context.writer.save(self._live.file, self._live.encode)
         await context.writer.flushed()
-        return RemotingCommand.response(request)
+        return RemotingCommand.response(request, remark=when_it_counts(changes))
 
     def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        text = format_properties(config_properties(self._context.config, self._store_config) | self._shown)
+        shown = config_properties(self._context.config, self._store_config) | self._shown
+        shown |= self._live.shown()
+        shown["listenPort"] = self._context.address.rpartition(":")[2]  # where listenPort is 0, the one it has
+        text = format_properties(shown)
         header = GetBrokerConfigResponseHeader(version=self._config_version.encode().decode())
         return RemotingCommand.response(request, header=header, body=text.encode())
 

@@ -5,6 +5,8 @@ Java: ``AdminBrokerProcessor`` (5.5.0).
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,6 +17,7 @@ from rocketcore.errors import BrokerError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.bodies.base import Body
 from rocketcore.protocol.bodies.client import ProducerInfo, ProducerTableInfo
+from rocketcore.protocol.bodies.filter import ConsumerFilterData
 from rocketcore.protocol.bodies.stats import (
     ConsumeQueueData,
     ConsumeStats,
@@ -258,6 +261,8 @@ class StatisticsProcessor:
             body.subscription_data = None if group is None else group.subscriptions.get(topic)
             if body.subscription_data is None:
                 body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+            else:
+                body.filter_data = _shown(context.filters.find(header.consumer_group, topic))
         return RemotingCommand.response(request, body=body.encode())
 
     def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -296,6 +301,14 @@ class StatisticsProcessor:
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._context.config.broker_name, queue_id)
+
+
+def _shown(entry: ConsumerFilterData | None) -> str:
+    """Return the expression of a group as RocketMQ shows it: JSON with a field a line."""
+    if entry is None:
+        return "null"
+    text = json.dumps(entry.to_json() | {"dead": entry.is_dead}, indent="\t", separators=(",", ":"), sort_keys=True)
+    return re.sub(r"\[\n[^\]]*\]", lambda numbers: re.sub(r"\s", "", numbers[0]), text)
 
 
 def _check_rows(rows: int, advice: str) -> None:

@@ -38,6 +38,7 @@ from rocketcore.broker.services.delivery import (
 from rocketcore.broker.services.timer_progress import Progress, Saved, parse
 from rocketcore.broker.services.timer_schedule import delete_key, schedule
 from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import Cold, MessageStore, PutResult, PutStatus, StoredMessage
 from rocketcore.broker.store.appender import PROPERTIES_MAX_BYTES
 from rocketcore.broker.store.consume_queue import is_blank
@@ -85,6 +86,7 @@ class TimerService:
     """Moves messages to their real topics when it is time; driven by ``deliver_due``, every 100 ms.
 
     on_put   see ``InFlight``
+    totals   where it is counted what begins to wait and what is delivered
     is_gone  (topic, physical offset): whether the topic was deleted after a message for it was stored there
     """
 
@@ -95,6 +97,7 @@ class TimerService:
         *,
         on_put: Callable[[str, int, int, int, int], None],
         is_gone: Callable[[str, int], bool],
+        totals: Totals | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.skipped = 0
@@ -123,7 +126,9 @@ class TimerService:
         self._unread: _Waiting | None = None
         """The first that could not be read though its queue was repaired: the next start tries it again."""
         self._repaired_for = -1
-        self._in_flight = InFlight(store, on_put, self._refill)
+        self._totals = totals or Totals()
+        self._on_put = on_put
+        self._in_flight = InFlight(store, self._came, self._refill)
         self._is_reading = False
         self._rests_until = -math.inf
         self._recalls: dict[int, set[str]] = {}
@@ -240,6 +245,7 @@ class TimerService:
                 self._end += 1
 
     def _arrived(self, queue_offset: int, due: int) -> None:
+        self._totals.timer_enqueued += 1
         deadline = self._deadlines.pop(queue_offset, None)
         if deadline is None:
             self._times.push(due, queue_offset)
@@ -247,6 +253,10 @@ class TimerService:
         ahead = due - deadline
         self._delays_from = min(self._delays_from, ahead) if len(self._delays) else ahead
         self._delays.push(deadline, queue_offset)
+
+    def _came(self, topic: str, messages: int, size: int, times: int, queue_id: int) -> None:
+        self._totals.timer_dequeued += messages
+        self._on_put(topic, messages, size, times, queue_id)
 
     def _recall(self, out: int, key: str) -> None:
         self._recalls.setdefault(out, set()).add(key)

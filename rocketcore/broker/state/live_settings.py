@@ -1,7 +1,7 @@
 """Settings that were changed while the broker ran, kept over its restart.
 
-File  ``config/liveSettings.json``: ``{"properties": {name: text}}`` with names of ``LIVE_PROPERTIES``, saved at each
-change.
+File  ``config/liveSettings.json``: ``{"properties": {name: text}}`` with names that request 25 may change, saved at
+each change.
 
 They win over the file of ``-c``, the environment and options: they are the newest. RocketMQ writes them into the file
 of ``-c`` itself (``Configuration.update``); that one belongs to whoever deploys it, and may be read-only.
@@ -11,18 +11,29 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from rocketcore.broker.config import LIVE_PROPERTIES, BrokerConfig
+from rocketcore.apache_settings import APACHE, PROTECTION, asks_for_nothing
+from rocketcore.broker.config import LIVE_PROPERTIES, NEXT_START_PROPERTIES, BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.config_file import update_config
+from rocketcore.broker.store import StoreConfig
+from rocketcore.config_file import property_names, update_config
 from rocketcore.errors import ConfigError
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_REFUSAL_MILLIS = 86_400_000
+_NOT_BY_REQUEST: Final = ("acl", "addr", "auth", "blacklist", "credential", "dir", "home", "password", "path", "tls")
+"""What the names of RocketMQ's settings have that are a path, an address or a secret, or decide who may do what."""
+_OWN: Final = {*property_names(BrokerConfig), *property_names(StoreConfig)}
+WITHOUT_EFFECT: Final = frozenset(
+    name
+    for name in APACHE["broker"] - _OWN
+    if name in PROTECTION or not any(word in name.lower() for word in _NOT_BY_REQUEST)
+)
+"""What request 25 takes as RocketMQ does, keeps and shows, though nothing here obeys it."""
 
 
 class LiveSettings:
@@ -40,7 +51,8 @@ class LiveSettings:
             properties = saved.get("properties")
             if not isinstance(properties, dict):
                 raise ValueError("it holds no properties")
-            kept = {name: str(text) for name, text in properties.items() if name in LIVE_PROPERTIES}
+            kept = {name: str(text) for name, text in properties.items()}
+            kept = {name: text for name, text in kept.items() if may_change(name, text)}
             changed = update_config(config, kept, strict=True)
             self._properties = kept
             return changed
@@ -51,12 +63,23 @@ class LiveSettings:
         logger.info("settings changed live apply path=%s names=%s", self.file.path, ",".join(sorted(self._properties)))
         return changed
 
-    def change(self, config: BrokerConfig, properties: Mapping[str, str]) -> BrokerConfig:
-        """Return the configuration with these changes.
+    def load_store(self, config: StoreConfig) -> StoreConfig:
+        """Return the store's configuration with what an earlier run was told, unless the rest forbids it now."""
+        try:
+            return update_config(config, self._properties, strict=True)
+        except ConfigError as error:
+            logger.warning("settings of the store as they are without %s: %s", self.file.path, error)
+            return config
+
+    def change(self, config: BrokerConfig, store: StoreConfig, properties: Mapping[str, str]) -> BrokerConfig:
+        """Return the configuration with these changes, which ``may_change`` allows, as far as they count now.
 
         raises  ConfigError for a value that does not parse, or with which this run and the next would serve nobody
         """
-        changed = update_config(config, properties, strict=True)
+        update_config(store, {**self._properties, **properties}, strict=True)
+        update_config(config, properties, strict=True)
+        live = {name: text for name, text in properties.items() if name in LIVE_PROPERTIES}
+        changed = update_config(config, live, strict=True)
         if changed.start_accept_send_request_time_stamp > self._clock.time_millis() + _LONGEST_REFUSAL_MILLIS:
             raise ConfigError(
                 "startAcceptSendRequestTimeStamp is at most a day ahead where it is changed by a request, got "
@@ -65,5 +88,25 @@ class LiveSettings:
         self._properties |= properties
         return changed
 
+    def shown(self) -> dict[str, str]:
+        """Return what was changed and does not count in this run: from the next start on, or not at all."""
+        return {name: text for name, text in self._properties.items() if name not in LIVE_PROPERTIES}
+
     def encode(self) -> bytes:
         return json.dumps({"properties": dict(sorted(self._properties.items()))}).encode()
+
+
+def may_change(name: str, value: str) -> bool:
+    """Tell whether a request may change a setting to a value; none asks for protection that is not there."""
+    if name in PROTECTION:
+        return asks_for_nothing(name, value)
+    return name in LIVE_PROPERTIES or name in NEXT_START_PROPERTIES or name in WITHOUT_EFFECT
+
+
+def when_it_counts(names: Iterable[str]) -> str | None:
+    """Say which of these changes do not count at once; None where all do."""
+    parts = []
+    for text, some in (("from the next start on", NEXT_START_PROPERTIES), ("without effect here", WITHOUT_EFFECT)):
+        if found := sorted(some.intersection(names)):
+            parts.append(f"{text}: {', '.join(found)}")
+    return "; ".join(parts) or None

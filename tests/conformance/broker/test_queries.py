@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
-from tests.conformance.broker.connection import Answer, Connection, consumer
+from tests.conformance.broker.connection import Answer, Connection, consumer, subscription
 from tests.conformance.broker.differences import expected
 from tests.conformance.peer import unique
 
@@ -74,6 +77,33 @@ def test_units_of_a_queue(broker: Connection) -> None:
     ]  # fmt: skip
     answer = broker.ask(321, {**where, "index": "5"})
     assert (answer.code, answer.body, answer.remark) == (0, b"", f"Index 5 of 0@{topic} is not exist!")
+
+
+def test_the_expression_of_a_group_with_the_units_of_a_queue(broker: Connection) -> None:
+    topic, group = broker.topic(), broker.group()
+    broker.sent(topic, b"x")
+    where = {"topic": topic, "queueId": "0", "index": "0", "count": "10"}
+
+    def told() -> Any:
+        return broker.ask(321, {**where, "consumerGroup": group}).json.get("filterData")
+
+    assert broker.ask(321, where).json.get("filterData") is None
+    assert told() == f"{group}@{topic} is not online!"
+    broker.heartbeat("c1", consumer(group, topic))
+    assert told() == "null"
+    chosen = consumer(group, topic, version=2)
+    chosen["subscriptionDataSet"] = [subscription(topic, "a in ('[', ']')", 3, "SQL92")]
+    broker.heartbeat("c1", chosen)
+    found = json.loads(told())
+    assert found.pop("bloomFilterData")["bitNum"] > 0
+    assert found.pop("bornTime") > 0
+    assert found == {
+        "clientVersion": 3, "consumerGroup": group, "dead": False, "deadTime": 0, "expression": "a in ('[', ']')",
+        "expressionType": "SQL92", "topic": topic,
+    }  # fmt: skip
+    lines = told().split("\n")
+    assert next(line for line in lines if "bitPos" in line).startswith('\t\t"bitPos":[')
+    assert lines[-2] == f'\t"topic":"{topic}"'
 
 
 @pytest.mark.parametrize("code", [300, 343])

@@ -31,6 +31,7 @@ TURN = "one turn of the loop, or what came since it ended"
 FIXED = "written in the source, or a setting"
 BOUNDS = {
     "broker:Broker._listeners": FIXED,
+    "processors.absent:AbsentProcessor._thresholds": "_MOST_GROUPS",
     "processors.acknowledge:Acknowledger._pending_bytes": CONNECTIONS,
     "processors.admin:AdminProcessor._shown": FIXED,
     "processors.pull:PullProcessor._decided": "_DECIDED_MAX",
