@@ -270,7 +270,9 @@ def _decoded_bytes(batch: pa.RecordBatch) -> numpy.typing.NDArray[numpy.int64]:
 
     sizes = numpy.ones(batch.num_rows, numpy.int64)
     for column in batch.columns:
-        if pa.types.is_dictionary(column.type):
+        if pa.types.is_dictionary(column.type) and pa.types.is_primitive(column.type.value_type):
+            sizes += column.type.value_type.bit_width // 8
+        elif pa.types.is_dictionary(column.type):
             lengths = pc.binary_length(column.dictionary).take(column.indices)
             sizes += pc.fill_null(lengths, 0).cast(pa.int64()).to_numpy()
         elif pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):

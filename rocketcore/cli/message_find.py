@@ -57,7 +57,7 @@ def get(id_or_topic: str, place: str | None, topic: str | None) -> None:
 @click.option("-k", "--key", help="Messages with this key.")
 @click.option("-t", "--tag", help="Messages with this tag.")
 @click.option("--since", type=TIME, metavar="TIME", help="Stored since then, for example 10m.")
-@click.option("--until", type=TIME, metavar="TIME", help="Stored until then.")
+@click.option("--until", type=TIME, metavar="TIME", help="Stored before then.")
 @click.option("-n", "--count", type=click.IntRange(1), default=_MOST, show_default=True,
               help="So many of each broker, at most.")  # fmt: skip
 def find(topic: str, key: str | None, tag: str | None, since: int | None, until: int | None, count: int) -> None:
@@ -67,10 +67,12 @@ def find(topic: str, key: str | None, tag: str | None, since: int | None, until:
         )
     if since is not None and until is not None and since > until:
         raise click.UsageError(f"--since {timestamp(since)} is later than --until {timestamp(until)}")
-    times = {"begin": since, "end": until}
+    # A broker includes both ends; here, as for tail and export, the end is the first that is not meant.
+    times = {"begin": since, "end": None if until is None else max(0, until - 1)}
     given = {name: time for name, time in times.items() if time is not None}
+    none_meant = until is not None and until <= (since or 0)
     with open_lists() as admin:
-        messages = admin.query_messages(topic, key, tag=tag, max_messages=count, **given)
+        messages = [] if none_meant else admin.query_messages(topic, key, tag=tag, max_messages=count, **given)
     if not messages:
         admin.check_whole()
         what = f"key {key!r}" if key is not None else f"tag {tag!r}"

@@ -97,7 +97,7 @@ async def send_arrow(
     """Send each row of a record batch, or of a table, as a message of a topic.
 
     body           name of the column with the bodies: binary or string, no nulls
-    keys           of the column with the keys: string, or list of strings
+    keys           of the column with the keys: string, whole number, or list of them
     tag            of the column with the tags
     properties     of the column with further properties: map<string, string>
     message_group  of the column with the groups: rows of one group go to one queue, in order

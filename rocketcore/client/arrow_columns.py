@@ -133,10 +133,12 @@ def _check_places(brokers: pa.Array, queue_ids: pa.Array, first_row: int) -> Non
     refuse_rows(pc.less(queue_ids, 0), first_row, "the queue id is negative")
 
 
-def _plain(array: pa.Array, name: str, *, binary: bool = False) -> pa.Array:
+def _plain(array: pa.Array, name: str, *, binary: bool = False, number: bool = False) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
         array, kind = array.dictionary_decode(), kind.value_type
+    if number and pa.types.is_integer(kind):
+        return array.cast(pa.string())
     if kind.id in (_READ_BINARY if binary else _READ_TEXTS):
         return array
     if pa.types.is_string_view(kind):
@@ -152,9 +154,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _joined_keys(array: pa.Array, first_row: int) -> pa.Array:
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
-        return _plain(array, "keys")
-    if not _is_text(array.type.value_type):
-        raise ConfigError(f"column keys is {array.type}, string or a list of strings is needed")
+        return _plain(array, "keys", number=True)
+    if not _is_text(array.type.value_type) and not pa.types.is_integer(array.type.value_type):
+        raise ConfigError(f"column keys is {array.type}, string or a list of strings is needed, or whole numbers")
     # The cast makes the elements nullable and plain strings: binary_join takes no other lists, and Spark's say that
     # theirs are never null, and may be large.
     lists = array.cast(pa.list_(pa.string()))

@@ -38,7 +38,7 @@ _WRITE_TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "body": (BinaryType, StringType),
     "topic": _TEXT,
     "tags": _TEXT,
-    "keys": (StringType, ArrayType),
+    "keys": (StringType, *_WHOLE, ArrayType),
     "properties": (StringType, MapType),
     "shardingKey": _TEXT,
     "queueId": _WHOLE,

@@ -296,3 +296,24 @@ def test_lines_of_a_file_and_of_standard_input(rocket: Rocket, tmp_path: Path) -
     code, _, err = rocket("produce", "jsonl-lines", "--jsonl", "-q", f"@{tmp_path / 'cut.jsonl.gz'}")
     assert (code, "cut.jsonl.gz: Compressed file ended" in err, "Traceback" in err) == (2, True, False), err
     assert "standard input: line 1, column 1: " in rocket("produce", "jsonl-lines", "--jsonl", stdin=b"x\n")[2]
+
+
+def test_the_end_of_a_time_is_no_part_of_it(rocket: Rocket, tmp_path: Path) -> None:
+    """``find``, ``tail`` and ``export`` mean the same messages by the same times."""
+    rocket("topic", "create", "ends-of-times", "--queues", "1")
+    rocket("produce", "ends-of-times", "x", "--key", "k", "-q")
+    _, out, _ = rocket("tail", "ends-of-times", "-o", "start", "-e", "--output", "json")
+    stored = datetime.fromisoformat(json.loads(out)["stored_at"])
+    begin, behind = (str(round((stored + timedelta(milliseconds=more)).timestamp() * 1000)) for more in (0, 1))
+    for until, found in ((begin, 0), (behind, 1)):
+        code, out, err = rocket("message", "find", "ends-of-times", "-k", "k", "--until", until, "-o", "json")
+        assert code == (0 if found else 3), err
+        code, out, err = rocket(
+            "message", "find", "ends-of-times", "-k", "k", "--since", begin, "--until", until, "-o", "jsonl"
+        )
+        assert (code, len(out.splitlines())) == ((0, 1) if found else (3, 0)), err
+        code, out, err = rocket("tail", "ends-of-times", "-o", f"@{begin}:@{until}", "-e")
+        assert (code, len(out.splitlines())) == (0, found), err
+        file = str(tmp_path / f"{until}.jsonl")
+        code, out, err = rocket("message", "export", "ends-of-times", "-o", file, "--until", until)
+        assert (code, len(Path(file).read_text().splitlines())) == (0, found), err

@@ -42,8 +42,8 @@ def test_an_import_of_other_columns(rocket: Rocket, cluster: LocalCluster, topic
     base = ["import", "other.parquet", "--topic", target]
     code, _, err = rocket(*base)
     assert (code, "column 'id' means nothing to a message" in err, "--column" in err) == (2, True, True)
-    code, _, err = rocket(*base, "--column", "body=payload", "--column", "keys=id", "--create")
-    assert (code, "column keys is int64" in err, "id is keys" in err) == (2, True, True)
+    code, _, err = rocket(*base, "--column", "body=id", "--create")
+    assert (code, "column body is int64" in err, "id is body" in err) == (2, True, True)
     assert "there is no column 'nothing'" in rocket(*base, "--column", "body=nothing")[2]
     assert "a message has no column 'text'" in rocket(*base, "--column", "text=payload")[2]
     assert rocket(*base, "--column", "body=payload")[0] == 3, "there is no such topic yet"

@@ -63,7 +63,7 @@ def test_columns_of_a_read_are_left_out() -> None:
         ({"tags": pa.string()}, {}, "there is no column body among tags"),
         ({"body": pa.float64()}, {}, "column body is double, binary or string is needed"),
         ({"b": pa.int64()}, {"body": "b"}, r"column body is int64, .* \(b is body\)"),
-        ({"body": pa.string(), "keys": pa.list_(pa.int8())}, {}, "column keys is list"),
+        ({"body": pa.string(), "keys": pa.list_(pa.float32())}, {}, "column keys is list"),
         ({"body": pa.string(), "properties": pa.map_(pa.string(), pa.int8())}, {}, "column properties is map"),
         ({"body": pa.string()}, {"body": "x"}, "there is no column 'x'; there are body"),
         ({"body": pa.string()}, {"queueOffset": "body"}, "a message has no column 'queueOffset'; there are body, tags"),
@@ -289,3 +289,17 @@ def test_ids_are_those_of_the_kernel() -> None:
     out = bytearray(1000)
     _, size = encoder.encode(out, 1000, 0, 1, 77, body=pa.array(["x"]))
     assert f"{UNIQ_KEY}\x01{row_id(0xABCDEF, 77)}\x02".encode() in out[:size]
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint64(), pa.dictionary(pa.int8(), pa.int32())])
+def test_whole_numbers_as_keys_are_their_digits(kind: pa.DataType) -> None:
+    keys = pa.array([7, None, 42]).cast(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    keys = keys.dictionary_encode() if pa.types.is_dictionary(kind) else keys
+    [piece] = source(pa.table({"body": ["a", "b", "c"], "id": keys}), {"body": "body", "keys": "id"}).pieces(0, None)
+    assert message_columns(piece.payload, 0)["keys"].to_pylist() == ["7", None, "42"]
+
+
+def test_lists_of_whole_numbers_as_keys() -> None:
+    table = pa.table({"body": ["a", "b", "c"], "keys": pa.array([[1, 2], None, []], pa.list_(pa.int64()))})
+    [piece] = source(table).pieces(0, None)
+    assert message_columns(piece.payload, 0)["keys"].to_pylist() == ["1 2", None, None]

@@ -43,6 +43,7 @@ def test_a_body_is_text_or_base64() -> None:
     binary = ReceivedMessage("t", b"\xff\x00", MessageQueue("t", "b", 0), 0, "", "")
     assert message_object(binary)["body_base64"] == "/wA="
     assert "body" not in message_object(binary)
+    assert compile_format("%s %S")(binary) == "\ufffd\0 2"
 
 
 def test_a_line() -> None:
