@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketcore.codes import RequestCode, ResponseCode
+from rocketcore.codes import MASTER_ID, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, DecodeError
 from rocketcore.message import MessageQueue, SendStatus
 from rocketcore.protocol.bodies.route import ClusterInfo, TopicRouteData
@@ -151,11 +151,20 @@ async def topic_route(remoting: Remoting, name_server: str, topic: str, timeout:
     return TopicRouteData.decode(response.body)
 
 
+async def broker_masters(remoting: Remoting, name_server: str, timeout: float) -> tuple[str, ...]:
+    """Ask a name server for the addresses of all masters that are registered with it."""
+    brokers = (await _cluster(remoting, name_server, timeout)).broker_addr_table.values()
+    return tuple(broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs)
+
+
 async def knows_brokers(remoting: Remoting, name_server: str, timeout: float) -> bool:
     """Ask a name server whether any broker is registered with it."""
+    return bool((await _cluster(remoting, name_server, timeout)).broker_addr_table)
+
+
+async def _cluster(remoting: Remoting, name_server: str, timeout: float) -> ClusterInfo:
     request = RemotingCommand.request(RequestCode.GET_BROKER_CLUSTER_INFO)
-    response = await _ask(remoting, name_server, request, timeout, "list of brokers")
-    return bool(ClusterInfo.decode(response.body).broker_addr_table)
+    return ClusterInfo.decode((await _ask(remoting, name_server, request, timeout, "list of brokers")).body)
 
 
 async def heartbeat(remoting: Remoting, address: str, data: HeartbeatData, timeout: float) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from rocketcore.client import api
@@ -109,14 +109,20 @@ class ClientInstance:
         """Topic → broker → since when answers leave it out although it answers us."""
         self._route_locks: dict[str, Lock] = {}
         self._producer_group: str | None = None
-        self._producer_topics: frozenset[str] = frozenset()
+        self._everywhere = False
+        self._masters: tuple[str, ...] = ()
+        """Addresses of all brokers, where all of them are told of the producer."""
         self._default_queue_nums: dict[str, int] = {}
         self._consumer: GroupMember | None = None
 
-    def register_producer(self, group: str, topics: Iterable[str] = ()) -> None:
-        """Make heartbeats name a producer group, at the brokers of these topics too."""
+    def register_producer(self, group: str, *, everywhere: bool = False) -> None:
+        """Make heartbeats name a producer group.
+
+        everywhere  at all brokers that name servers know: each of them may have something to ask the group. Java's
+                    producers are known where they have sent since they started.
+        """
         self._producer_group = group
-        self._producer_topics = frozenset(topics)
+        self._everywhere = everywhere
 
     def register_consumer(self, consumer: GroupMember) -> None:
         """Make heartbeats name a consumer."""
@@ -307,10 +313,10 @@ class ClientInstance:
         """
         for broker in self.routes.drop_unnamed_brokers():
             logger.info("broker left all routes broker=%s", printable(broker))
-        topics = self._producer_topics.union(self.routes.topics())
+        topics = set(self.routes.topics())
         if self._consumer is not None:
             topics |= self._consumer.topics()
-        failed = False
+        failed = self._everywhere and not await self._find_masters()
         for topic in sorted(topics):
             try:
                 await self.refresh_topic(topic)
@@ -323,6 +329,20 @@ class ClientInstance:
             self._sooner.reset()
             return None
         return self._sooner.next()
+
+    async def _find_masters(self) -> bool:
+        """Find out which brokers there are; those that were known stay where no name server answers."""
+        try:
+            self._masters = await self._name_servers.ask(api.broker_masters, self.config.timeout)
+        except RocketError as error:
+            logger.debug("brokers not listed error=%s", error)
+            return not error.retriable
+        return True
+
+    def _told(self) -> list[str]:
+        """Return the addresses of the brokers that this client is known at."""
+        known = self.routes.addresses(masters_only=self._consumer is None)
+        return list(dict.fromkeys((*known, *self._masters)))
 
     def heartbeat_data(self) -> HeartbeatData:
         """Return what brokers are told about this client."""
@@ -355,7 +375,7 @@ class ClientInstance:
         Each topic's rebalance begins with this, and one that hangs would hold up every one of them.
         """
         data = self.heartbeat_data()
-        for address in self.routes.addresses(masters_only=self._consumer is None):
+        for address in self._told():
             if address in self.broker_versions or self.clock.monotonic() < self._silent_until.get(address, 0.0):
                 continue
             began = self.clock.monotonic()
@@ -373,7 +393,7 @@ class ClientInstance:
         if self._producer_group is None and consumer_group is None:
             return
         deadline = Deadline(LEAVE_TIMEOUT, self.clock)
-        addresses = self.routes.addresses(masters_only=consumer_group is None)
+        addresses = self._told()
         for number, address in enumerate(addresses):
             try:
                 await api.unregister_client(

@@ -36,7 +36,6 @@ from rocketcore.client.publisher import Publishers, TopicPublisher
 from rocketcore.client.runtime import Runtime
 from rocketcore.client.send_command import SendTarget
 from rocketcore.client.send_outcome import BegunBatch, send_result
-from rocketcore.codes import AUTO_CREATE_TOPIC
 from rocketcore.errors import (
     ClientClosed,
     ConfigError,
@@ -103,7 +102,7 @@ class Sender:
         self._asked: Requests | None = None
         self._request_lock = threading.Lock()
         # A producer that is asked has to be known where it has sent nothing since it started.
-        instance.register_producer(config.group, () if config.checker is None else (AUTO_CREATE_TOPIC,))
+        instance.register_producer(config.group, everywhere=config.checker is not None)
 
     def beside(self, remoting: Remoting, runtime: Runtime) -> Sender:
         """Return the same sender over other connections: one identity, one table of routes and of brokers' faults."""

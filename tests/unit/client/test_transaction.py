@@ -10,7 +10,7 @@ from rocketcore.client.config import ProducerConfig
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.sender import Sender
 from rocketcore.client.transaction import AsyncTransaction, Transaction
-from rocketcore.codes import AUTO_CREATE_TOPIC, RequestCode, ResponseCode
+from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConnectionLost, RocketError, TransactionAborted
 from rocketcore.message import Message, ReceivedMessage, TransactionState
 from rocketcore.protocol.command import RemotingCommand
@@ -33,7 +33,7 @@ class Scene:
         self.send_code = send_code
         self.sent: list[RemotingCommand] = []
         self.heartbeats = 0
-        self.remoting = FakeRemoting({"T": route("a"), AUTO_CREATE_TOPIC: route("a", "b")}, self.serve)
+        self.remoting = FakeRemoting({"T": route("a")}, self.serve)
         config = ProducerConfig(group="shop", checker=check)
         self.sender = Sender(config, ClientInstance(config, self.remoting, ManualRuntime(self.remoting.clock)))
 
@@ -114,8 +114,12 @@ def test_a_producer_that_is_asked_is_known_before_its_work_begins() -> None:
             assert scene.heartbeats == 1
 
 
-def test_it_is_known_to_the_brokers_of_the_default_topic_from_the_start() -> None:
+def test_it_is_known_to_all_brokers_from_the_start() -> None:
+    """Also where it has sent nothing since it started, and no broker creates topics."""
     scene = Scene()
     run_sync(scene.sender.instance.refresh())
     run_sync(scene.sender.instance.heartbeat())
-    assert scene.heartbeats == 2
+    told = [address for address, request in scene.remoting.asked if request.code == RequestCode.HEART_BEAT]
+    assert told == ["elsewhere:1"]
+    run_sync(scene.sender.instance.unregister())
+    assert scene.remoting.asked[-1][0] == "elsewhere:1"
