@@ -70,7 +70,7 @@ def test_what_is_not_acknowledged_in_time_comes_again_from_where_it_is(tmp_path:
             clock.advance(2)
             await revive(client)
             assert await pop(client, "T", clock=clock, consumer_group="others", exp="none", exp_type="TAG") == []
-            second = await ordered()
+            second = await ordered(max_msg_nums=2)
             assert told(second) == [(b"0", 1), (b"2", 1)]
             assert (await ack(client, first[0])).code == 0  # its handle is an old one
             await hide(client, second[1], 200_000)
@@ -78,10 +78,61 @@ def test_what_is_not_acknowledged_in_time_comes_again_from_where_it_is(tmp_path:
             assert await ordered() == []
             assert (await ack(client, second[0])).code == 0
             clock.advance(140)
-            third = await ordered()
+            third = await ordered(max_msg_nums=1)
             assert told(third) == [(b"2", 2)]
             assert (await ack_batch(client, third)).code == 0
             assert told(await ordered()) == [(b"3", 0), (b"4", 0)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("count", "later"), [(2, []), (3, [b"3"]), (32, [b"3", b"4", b"5"])])
+def test_new_messages_follow_what_comes_again_at_once(tmp_path: Path, count: int, later: list[bytes]) -> None:
+    """What was acknowledged does not come again, though it lies between; and a start finds it all handed out."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, max_msg_nums=3)
+            for number in range(6):
+                await client.send("T", b"%d" % number)
+            first = await ordered()
+            assert (await ack(client, first[1])).code == 0
+            await hide(client, first[0], 3_000)
+            assert await ordered(attempt_id="a") == []
+            clock.advance(61)
+            again = await ordered(attempt_id="a", max_msg_nums=count)
+            assert told(again) == [(b"0", 1), (b"2", 1), *((body, 0) for body in later)]
+            assert [message.handle.start_offset for message in again] == [0] * len(again)
+            assert await ordered(attempt_id="b") == []
+            assert await committed(client) == 0
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, max_msg_nums=32)
+            assert await ordered() == []
+            repeated = await ordered(attempt_id="a")
+            assert told(repeated) == told(again)
+            assert (await ack_batch(client, repeated)).code == 0
+            assert await committed(client) == 3 + len(later)
+            rest = [b"3", b"4", b"5"][len(later) :]
+            assert told(await ordered()) == [(body, 0) for body in rest]
+
+    asyncio.run(main())
+
+
+def test_new_messages_that_are_not_for_a_filter_are_passed_over_behind_what_comes_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with clocked_broker(tmp_path, clock) as client:
+            ordered = partial(pop, client, "T", clock=clock, order=True, exp="a", exp_type="TAG")
+            for number, tag in enumerate("aabab"):
+                await client.send("T", b"%d" % number, properties={"TAGS": tag})
+            assert told(await ordered(max_msg_nums=1)) == [(b"0", 0)]
+            clock.advance(61)
+            again = await ordered()
+            assert told(again) == [(b"0", 1), (b"1", 0), (b"3", 0)]
+            assert (await ack_batch(client, again)).code == 0
+            assert await ordered() == []
+            assert await committed(client) == 5
 
     asyncio.run(main())
 

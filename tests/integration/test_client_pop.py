@@ -233,7 +233,7 @@ def test_in_order_nothing_more_comes_before_all_is_acknowledged(
         first[2].ack()
         one.flush()
         assert other.receive(timeout=0.3) == []
-        [again] = receive(other, 1)
+        [again] = other.receive(1, timeout=10.0)
         assert (again.body, again.reconsume_times) == (b"1", 1)
         waiting: list[rmq.ReceivedMessage] = []
         thread = threading.Thread(target=lambda: waiting.extend(one.receive(timeout=10.0)))
