@@ -148,7 +148,7 @@ def create_app(settings: ConsoleSettings) -> Starlette:
         async def endpoint(request: Request) -> Response:
             asked.set([0])
             if SCOPE_KEY not in request.scope and console.first.base and view not in SHARED:
-                if request.method != "GET":
+                if request.method not in ("GET", "HEAD"):
                     return await _missing(console, request)
                 query = f"?{request.url.query}" if request.url.query else ""
                 return RedirectResponse(f"{console.first.base}{request.url.path}{query}", 303)

@@ -1,4 +1,4 @@
-"""HttpPort: a small HTTP server for GET, beside a server's own port, for what monitors ask.
+"""HttpPort: a small HTTP server for GET and HEAD, beside a server's own port, for what monitors ask.
 
 One request a connection, and each of them is bounded: how many there are, how long a request is, how long it may take
 to come, and how long its answer may take to leave. It has no TLS and asks nobody who they are.
@@ -29,6 +29,8 @@ _LINGER_SECONDS: Final = 1.0
 """How long what a client still sends is read and dropped, so that it gets to see the answer and no reset."""
 
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) ([\x21-\x7e]+) HTTP/1\.[01]")
+_WHOLE_URL: Final = re.compile(r"\A(?i:https?)://[^/?#]+")
+"""What a proxy puts before the path; a server has to take it (RFC 9112, 3.2.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +112,10 @@ class HttpPort:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            answer = await self._answer(reader)
+            method, answer = await self._answer(reader)
             if answer is not None:
                 async with asyncio.timeout(self._answer_seconds):
-                    await _write(writer, answer)
+                    await _write(writer, answer, body=method != b"HEAD")
                     writer.write_eof()
                 async with asyncio.timeout(_LINGER_SECONDS):
                     while await reader.read(MOST_REQUEST_BYTES):
@@ -123,24 +125,27 @@ class HttpPort:
         finally:
             writer.transport.abort()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> Answer | None:
-        """Read a request and make its answer; None for a client that left before it had asked."""
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[bytes, Answer | None]:
+        """Read a request; return its method and its answer, None for a client that left before it had asked."""
         try:
             async with asyncio.timeout(self._request_seconds):
                 head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError:
-            return None
+            return b"", None
         except asyncio.LimitOverrunError:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-            return Answer.of(status, f"a request has at most {MOST_REQUEST_BYTES} bytes")
+            return b"", Answer.of(status, f"a request has at most {MOST_REQUEST_BYTES} bytes")
         except TimeoutError:
-            return Answer.of(HTTPStatus.REQUEST_TIMEOUT, f"no request within {self._request_seconds:g} s")
+            return b"", Answer.of(HTTPStatus.REQUEST_TIMEOUT, f"no request within {self._request_seconds:g} s")
         line = _REQUEST_LINE.fullmatch(head[: head.index(b"\r\n")])
         if line is None:
-            return Answer.of(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request")
-        if line[1] != b"GET":
-            return Answer.of(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is served", Allow="GET")
-        page = self._pages.get(line[2].decode().partition("?")[0])
+            return b"", Answer.of(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request")
+        return line[1], await self._page(line[1], line[2].decode())
+
+    async def _page(self, method: bytes, target: str) -> Answer:
+        if method not in (b"GET", b"HEAD"):
+            return Answer.of(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served", Allow="GET, HEAD")
+        page = self._pages.get(_WHOLE_URL.sub("", target, count=1).partition("?")[0])
         if page is None:
             return Answer.of(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._pages)}")
         try:
@@ -149,11 +154,11 @@ class HttpPort:
         except TimeoutError:
             return Answer.of(HTTPStatus.SERVICE_UNAVAILABLE, f"not answered within {self._answer_seconds:g} s")
         except Exception as error:
-            logger.exception("page failed path=%s", line[2])
+            logger.exception("page failed path=%s", target)
             return Answer.of(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}, see the log")
 
 
-async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
+async def _write(writer: asyncio.StreamWriter, answer: Answer, *, body: bool) -> None:
     parts = list(answer.parts)
     headers = {
         "Content-Type": answer.content_type,
@@ -168,7 +173,7 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
         "",
     ]
     writer.write("\r\n".join(lines).encode())
-    for part in parts:
+    for part in parts if body else ():
         writer.write(part)
         await writer.drain()
     await writer.drain()

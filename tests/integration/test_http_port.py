@@ -63,6 +63,41 @@ def test_pages_by_their_paths() -> None:
         assert await ask(port.port, b"GET /livez?verbose HTTP/1.0\r\n\r\n") == (200, b"ok\n")
         assert await ask(port.port, b"GET /metrics HTTP/1.1\r\n\r\n") == (200, b"a{} 1\nb{} 2\n")
         assert (await ask(port.port, b"GET /other HTTP/1.1\r\n\r\n"))[0] == 404
+        for whole in (b"http://x:80/livez", b"HTTP://x/livez?a=http://y/", b"https://[::1]:9/livez"):
+            assert await ask(port.port, b"GET " + whole + b" HTTP/1.1\r\n\r\n") == (200, b"ok\n")
+        assert (await ask(port.port, b"GET http://x HTTP/1.1\r\n\r\n"))[0] == 404
+        assert (await ask(port.port, b"GET /http://x/livez HTTP/1.1\r\n\r\n"))[0] == 404
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("path", [b"/livez", b"/metrics", b"/other", b"http://x/livez"])
+def test_head_is_get_without_the_body(path: bytes) -> None:
+    """``wget --spider`` and load balancers ask by HEAD."""
+
+    async def scenario(port: HttpPort) -> None:
+        said = {}
+        for method in (b"GET", b"HEAD"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+            writer.write(method + b" " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            said[method] = await reader.read()
+            writer.close()
+        head, separator, body = said[b"GET"].partition(b"\r\n\r\n")
+        assert body
+        assert said[b"HEAD"] == head + separator
+
+    play(scenario)
+
+
+def test_what_may_be_asked_is_said() -> None:
+    async def scenario(port: HttpPort) -> None:
+        for method in (b"POST", b"PUT", b"DELETE", b"OPTIONS"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+            writer.write(method + b" /livez HTTP/1.1\r\n\r\n")
+            answer = await reader.read()
+            writer.close()
+            assert b" 405 " in answer.splitlines()[0]
+            assert b"Allow: GET, HEAD" in answer.splitlines()
 
     play(scenario)
 
@@ -72,7 +107,7 @@ def test_pages_by_their_paths() -> None:
     [
         (b"\x00\xff garbage\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"GET /livez\r\n\r\n", 400),
         (b"GET /livez HTTP/2.0\r\n\r\n", 400), (b"POST /livez HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 405),
-        (b"HEAD /livez HTTP/1.1\r\n\r\n", 405), (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", 404),
+        (b"OPTIONS * HTTP/1.1\r\n\r\n", 405), (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", 404),
         (b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", 431), (b"x" * 1_000_000, 431),
         (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),
     ],
