@@ -23,11 +23,14 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rocketcore.errors import ConfigError, RocketError
+from rocketcore.transport.http_port import path_of
 
 __all__ = ["COOKIE", "CSRF_FIELD", "BadRequest", "Forbidden", "Guard", "Safety", "read_form"]
 
 COOKIE: Final = "rocket_console"
 CSRF_FIELD: Final = "csrf"
+PROBES: Final = ("/livez", "/readyz")
+"""What load balancers ask by HTTP/1.0, without a name, which a browser never does."""
 MOST_BODY_BYTES: Final = 1 << 20
 MOST_FIELDS: Final = 2000
 PLAN_SECONDS: Final = 600
@@ -71,6 +74,9 @@ class Safety:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        path = path_of(scope["path"])
+        if path != scope["path"]:
+            scope = {**scope, "path": path, "raw_path": path.encode()}
         request = Request(scope)
 
         async def send_with_headers(message: Message) -> None:
@@ -92,7 +98,7 @@ class Safety:
         if request.method not in ("GET", "HEAD", "POST"):
             return PlainTextResponse("only GET and POST are served\n", 405, {"allow": "GET, HEAD, POST"})
         host = request.headers.get("host", "")
-        if not self._knows(host):
+        if not self._knows(host) and (host or request.url.path not in PROBES):
             return PlainTextResponse("this console is not served under that name: see --host\n", 421)
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 15 or int(length) > MOST_BODY_BYTES:

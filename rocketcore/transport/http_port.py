@@ -16,7 +16,7 @@ from typing import Final
 
 from rocketcore.addresses import join
 
-__all__ = ["Answer", "HttpPort", "Page"]
+__all__ = ["Answer", "HttpPort", "Page", "path_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,11 @@ _LINGER_SECONDS: Final = 1.0
 
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,16}) ([\x21-\x7e]+) HTTP/1\.[01]")
 _WHOLE_URL: Final = re.compile(r"\A(?i:https?)://[^/?#]+")
-"""What a proxy puts before the path; a server has to take it (RFC 9112, 3.2.2)."""
+
+
+def path_of(target: str) -> str:
+    """Return the path that a request asks for: of a whole URL, too, which a proxy may send (RFC 9112, 3.2.2)."""
+    return _WHOLE_URL.sub("", target, count=1).partition("?")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ class HttpPort:
     async def _page(self, method: bytes, target: str) -> Answer:
         if method not in (b"GET", b"HEAD"):
             return Answer.of(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served", Allow="GET, HEAD")
-        page = self._pages.get(_WHOLE_URL.sub("", target, count=1).partition("?")[0])
+        page = self._pages.get(path_of(target))
         if page is None:
             return Answer.of(HTTPStatus.NOT_FOUND, f"there are {', '.join(self._pages)}")
         try:

@@ -40,7 +40,7 @@ def test_this_machine_alone_needs_neither(listen: str) -> None:
     ("host", "status"),
     [
         ("127.0.0.1:9880", 200), ("localhost", 200), ("[::1]:9880", 200), ("10.1.2.3", 200), ("console.example", 200),
-        ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("localhost.evil.example:9880", 421), ("", 421),
+        ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("localhost.evil.example:9880", 421),
         ("[::1", 421), ("evil.example@127.0.0.1:x", 421),
     ],
 )  # fmt: skip
@@ -49,6 +49,15 @@ def test_a_name_that_was_turned_to_this_address_is_refused(
 ) -> None:
     browser = open_console(hosts=("console.example",))
     assert browser.get("/livez", Host=host).status_code == status
+
+
+def test_without_any_name_probes_alone_are_answered(open_console: Callable[..., Browser]) -> None:
+    """As load balancers ask by HTTP/1.0, and no browser."""
+    browser = open_console()
+    assert browser.get("/livez", Host="").status_code == 200
+    assert browser.get("/readyz", Host="").status_code == 200
+    for address in ("/topics", "/metrics", "/api/v1/topics", "/livez/"):
+        assert browser.get(address, Host="").status_code == 421
 
 
 def test_every_answer_carries_the_policy(browser: Browser) -> None:
