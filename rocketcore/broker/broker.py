@@ -456,7 +456,8 @@ class Broker:
         self._pull.long_poll.channel_closed(channel)
         self._pop_processor.poll.channel_closed(channel)
         self._store.reads.forget(channel)
-        self._context.consumers.channel_closed(channel)
+        for group, client_id in self._context.consumers.channel_closed(channel):
+            self._context.locks.connection_lost(group, client_id)
         self._context.producers.channel_closed(channel)
 
     # Background work

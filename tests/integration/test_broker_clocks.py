@@ -14,6 +14,7 @@ from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.client import LockBatchRequestBody, LockBatchResponseBody
 from rocketcore.protocol.headers.consumer import SearchOffsetRequestHeader, SearchOffsetResponseHeader
 from rocketcore.protocol.message import decode_message
+from rocketcore.transport.client import RemotingClient
 from tests.fixtures.clocks import ShiftedClock
 from tests.integration.broker_client import BrokerClient, running_broker
 from tests.integration.pop_client import ack, pop
@@ -198,6 +199,32 @@ def test_who_holds_a_queue_holds_it_for_its_time(tmp_path: Path, step: float) ->
             client.broker._expire()
             assert client.broker._context.consumers.find("g") is not None, "and it is still a member"
             clock.advance(61)
+            assert await lock(client, "two")
+
+    run(main)
+
+
+def test_the_queues_of_a_member_that_was_killed_are_free_when_it_had_to_renew(tmp_path: Path) -> None:
+    queue = MessageQueue("T", "broker-a", 0)
+
+    async def lock(client: BrokerClient, client_id: str) -> bool:
+        body = LockBatchRequestBody("g", client_id, mq_set={queue})
+        answer = await client.ask(RequestCode.LOCK_BATCH_MQ, body=body.encode())
+        return queue in LockBatchResponseBody.decode(answer.body).lock_ok_mq_set
+
+    async def main() -> None:
+        clock = ShiftedClock()
+        async with running_broker(tmp_path, clock=clock) as client:
+            await client.heartbeat("T", group="g", client_id="two")
+            async with RemotingClient() as link:
+                killed = BrokerClient(client.broker, link)
+                await killed.heartbeat("T", group="g", client_id="one")
+                assert await lock(killed, "one")
+            consumers = client.broker._context.consumers
+            while (group := consumers.find("g")) is not None and len(group.clients) > 1:
+                await asyncio.sleep(0.01)
+            assert not await lock(client, "two")
+            clock.advance(26)
             assert await lock(client, "two")
 
     run(main)

@@ -146,10 +146,19 @@ class _GroupTable(Generic[GroupT]):
         if client is not None and client.client_id == client_id:
             self._remove(group, [channel])
 
-    def channel_closed(self, channel: Channel) -> None:
-        """Take everything out that came over a connection."""
+    def channel_closed(self, channel: Channel) -> list[tuple[str, str]]:
+        """Take everything out that came over a connection.
+
+        returns  groups, each with the id of the client that has no other connection in it
+        """
+        gone = []
         for name in list(self._groups_of_channel.get(channel, ())):
-            self._remove(self._groups[name], [channel])
+            group = self._groups[name]
+            client_id = group.clients[channel].client_id
+            self._remove(group, [channel])
+            if group.find_client(client_id) is None:
+                gone.append((name, client_id))
+        return gone
 
     def expire(self) -> list[Channel]:
         """Take out clients without heartbeat; returns their connections, to be closed by the caller."""

@@ -1,4 +1,8 @@
-"""Who may consume a queue in order: leases that clients renew every 20 s (Java: ``RebalanceLockManager``, 5.5.0)."""
+"""Who may consume a queue in order: leases that clients renew every 20 s (Java: ``RebalanceLockManager``, 5.5.0).
+
+A lease ends a minute after it was renewed for the last time; sooner where the connection of its client has closed
+since: clients that only make another connection renew in their turn.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,16 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 CAPACITY = 500_000
 """Leases that are kept, of all groups."""
 LOCK_MAX_LIVE_SECONDS = 60.0
+LOST_LOCK_SECONDS = 25.0
+"""Of a client whose connection has closed: its turn to renew, and what that may be late."""
 
 
 @dataclass(slots=True)
 class _Lease:
     client_id: str
     renewed: float
+    lost: bool = False
+    """Whether the client's last connection closed after that."""
 
 
 class QueueLocks:
@@ -65,6 +73,12 @@ class QueueLocks:
         if not leases:
             del self._leases[group]
 
+    def connection_lost(self, group: str, client_id: str) -> None:
+        """Note that a client has no connection any more; it may be gone without a word."""
+        for lease in self._leases.get(group, {}).values():
+            if lease.client_id == client_id:
+                lease.lost = True
+
     def is_locked(self, group: str) -> bool:
         """Say whether any lease of the group is alive: its messages are then consumed in order."""
         now = self._clock.monotonic()
@@ -82,4 +96,4 @@ class QueueLocks:
         self._count = sum(map(len, self._leases.values()))
 
     def _expired(self, lease: _Lease, now: float) -> bool:
-        return now - lease.renewed > LOCK_MAX_LIVE_SECONDS
+        return now - lease.renewed > (LOST_LOCK_SECONDS if lease.lost else LOCK_MAX_LIVE_SECONDS)

@@ -49,6 +49,8 @@ class Scene:
         if request.code == RequestCode.END_TRANSACTION:
             self.sent.append(request)
             return self.end(request)
+        if request.code == RequestCode.UNREGISTER_CLIENT:
+            return RemotingCommand.response(request)
         return answer_heartbeat_or_send(request)
 
     def transaction(self) -> Transaction:

@@ -89,6 +89,15 @@ def test_a_newer_version_replaces_a_subscription_without_being_a_change(table: T
     assert group.subscriptions["T"].sub_string == "a"
 
 
+def test_who_is_gone_with_a_connection_has_no_other(table: Table) -> None:
+    first, second = channel(), channel()
+    table.beat(first, "c1", data("T"))
+    table.beat(second, "c1", data("T"))
+    assert table.consumers.channel_closed(first) == []
+    assert table.consumers.channel_closed(second) == [("g", "c1")]
+    assert table.consumers.channel_closed(second) == []
+
+
 ROUNDS: dict[str, list[tuple[str, int, str, str]]] = {
     # client, version, expression; the expression of the group after it
     "a client whose clock went back": [("c1", 5, "a", "a"), ("c1", 6, "b", "b"), ("c1", 4, "c", "b")],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rocketcore.broker.state.queue_locks import LOCK_MAX_LIVE_SECONDS, QueueLocks
+import pytest
+
+from rocketcore.broker.state.queue_locks import LOCK_MAX_LIVE_SECONDS, LOST_LOCK_SECONDS, QueueLocks
 from rocketcore.message import MessageQueue
 from rocketcore.service import ManualClock
 
@@ -24,6 +26,28 @@ def test_a_lease_ends_when_it_is_not_renewed() -> None:
     locks.lock("g", QUEUES[:1], "a")
     clock.advance(2)
     assert locks.lock("g", QUEUES, "b") == QUEUES[1:]
+
+
+@pytest.mark.parametrize(
+    ("after", "renewed", "free"),
+    [
+        (LOST_LOCK_SECONDS - 1, False, False),
+        (LOST_LOCK_SECONDS + 1, False, True),
+        (LOST_LOCK_SECONDS + 1, True, False),  # it made another connection, and renewed in its turn
+    ],
+)
+def test_a_lease_ends_sooner_where_its_client_has_no_connection(after: float, renewed: bool, free: bool) -> None:
+    clock = ManualClock()
+    locks = QueueLocks(clock)
+    locks.lock("g", QUEUES, "a")
+    locks.lock("h", QUEUES, "a")
+    locks.connection_lost("g", "a")
+    locks.connection_lost("g", "b")
+    if renewed:
+        locks.lock("g", QUEUES, "a")
+    clock.advance(after)
+    assert locks.lock("g", QUEUES, "b") == (QUEUES if free else [])
+    assert locks.lock("h", QUEUES, "b") == [], "of another group"
 
 
 def test_a_jump_of_the_wall_clock_frees_nothing() -> None:
