@@ -16,6 +16,7 @@ from rocketcore.protocol.headers.consumer import SearchOffsetRequestHeader, Sear
 from rocketcore.protocol.message import decode_message
 from rocketcore.transport.client import RemotingClient
 from tests.fixtures.clocks import ShiftedClock
+from tests.fixtures.waiting import until
 from tests.integration.broker_client import BrokerClient, running_broker
 from tests.integration.pop_client import ack, pop
 from tests.integration.transaction_client import SELDOM, Scene
@@ -220,9 +221,9 @@ def test_the_queues_of_a_member_that_was_killed_are_free_when_it_had_to_renew(tm
                 killed = BrokerClient(client.broker, link)
                 await killed.heartbeat("T", group="g", client_id="one")
                 assert await lock(killed, "one")
-            consumers = client.broker._context.consumers
-            while (group := consumers.find("g")) is not None and len(group.clients) > 1:
-                await asyncio.sleep(0.01)
+            group = client.broker._context.consumers.find("g")
+            assert group is not None
+            await asyncio.to_thread(until, lambda: len(group.clients) == 1)
             assert not await lock(client, "two")
             clock.advance(26)
             assert await lock(client, "two")
