@@ -168,6 +168,7 @@ class GroupConsumer(Subscriber):
             self._next_try.cancel()
         async with contextlib.AsyncExitStack() as ends:
             # Also where this is cancelled, nothing may go on by itself.
+            ends.callback(self.offsets.close)
             ends.push_async_callback(self._remoting.close)
             ends.push_async_callback(self._stop_handling)
             ends.push_async_callback(self._stop_all_pulling)
@@ -374,12 +375,13 @@ class GroupConsumer(Subscriber):
         """Return where to begin in a queue: the group's stored offset, or what ``start_from`` says.
 
         Brokers say 0 for a group without an offset as long as the first message of the queue is still there and in
-        memory, so that a group that begins at the end does not miss what came into a queue while it was new.
+        memory, so that a group that begins at the end does not miss what came into a queue while it was new. A time is
+        that time, whatever is in memory.
         """
-        stored = await self.offsets.read(queue)
+        start: StartFrom = self.config.start_from
+        stored = await self.offsets.read(queue, stored_only=isinstance(start, datetime))
         if stored is not None:
             return stored
-        start: StartFrom = self.config.start_from
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) and not isinstance(start, datetime):
             return 0
         return await find_offset(self.instance, queue, start)

@@ -17,13 +17,14 @@ from pathlib import Path
 from rocketcore.client import api
 from rocketcore.client.config import StartFrom
 from rocketcore.client.instance import ClientInstance
+from rocketcore.client.offset_files import take_offset_file
 from rocketcore.config_file import home_folder, replace_file
 from rocketcore.errors import BrokerError, ConfigError, DecodeError, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
 from rocketcore.warning import Recurring, warn
 
-__all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore", "find_offset", "local_offset_path"]
+__all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore", "find_offset", "load_offsets", "local_offset_path"]
 
 logger = logging.getLogger(__name__)
 _failures = Recurring(logger)
@@ -39,8 +40,12 @@ class OffsetStore(ABC):
         self._written: dict[MessageQueue, int] = {}
 
     @abstractmethod
-    async def read(self, queue: MessageQueue) -> int | None:
-        """Return the stored offset of a queue, None without one."""
+    async def read(self, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
+        """Return the stored offset of a queue, None without one.
+
+        stored_only  not the 0 that a broker says in place of none while the queue's first message is in memory; one of
+                     4.9 says it all the same
+        """
 
     @abstractmethod
     async def persist(self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False) -> None:
@@ -61,6 +66,9 @@ class OffsetStore(ABC):
         """Note an offset; one that is smaller than the last counts only as a reset."""
         if reset or offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
+
+    def close(self) -> None:  # noqa: B027 - there may be nothing to give up
+        """Give up what is held for the store; nothing is written any more."""
 
     def forget(self, queue: MessageQueue) -> None:
         """Take notice that a queue is no longer ours."""
@@ -90,9 +98,16 @@ class RemoteOffsetStore(OffsetStore):
         self._ahead: set[MessageQueue] = set()
         """Queues of which was told that another member is ahead."""
 
-    async def read(self, queue: MessageQueue) -> int | None:
+    async def read(self, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
         address, _ = self._instance.routes.subscribe_address(queue.broker)
-        offset = await api.query_consumer_offset(self._instance.remoting, address, self._group, queue, OFFSET_TIMEOUT)
+        offset = await api.query_consumer_offset(
+            self._instance.remoting,
+            address,
+            self._group,
+            queue,
+            OFFSET_TIMEOUT,
+            set_zero_if_not_found=False if stored_only else None,
+        )
         if offset is not None and offset >= 0:
             self._offsets[queue] = self._written[queue] = offset
             return offset
@@ -176,34 +191,20 @@ class LocalOffsetStore(OffsetStore):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._path = path
+        self._file = take_offset_file(path, _progress)
+        self._path = self._file.path
         self._loaded = False
 
-    async def read(self, queue: MessageQueue) -> int | None:
+    def close(self) -> None:
+        self._file.close()
+
+    async def read(self, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
         if not self._loaded:
-            for found, offset in (await asyncio.to_thread(self._load)).items():
+            for found, offset in (await asyncio.to_thread(load_offsets, self._path) or {}).items():
                 self._offsets.setdefault(found, offset)
                 self._written[found] = offset
             self._loaded = True
         return self._offsets.get(queue)
-
-    def _load(self) -> dict[MessageQueue, int]:
-        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
-            try:
-                data = path.read_bytes()
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                warn(logger, "offset file not read path=%s error=%s", path, error)
-                continue
-            try:
-                table = fastjson.loads(data)["offsetTable"]
-                offsets = {fastjson.message_queue(key): int(value) for key, value in table.items()}
-            except (DecodeError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-                warn(logger, "offset file not read path=%s error=%s", path, error)
-                continue
-            return {queue: offset for queue, offset in offsets.items() if queue is not None}
-        return {}
 
     def forget(self, queue: MessageQueue) -> None:
         """Keep the offset: a queue that comes back goes on where it was, and this is the only place that knows."""
@@ -225,3 +226,29 @@ class LocalOffsetStore(OffsetStore):
             await asyncio.to_thread(replace_file, self._path, text)
         except RuntimeError:  # the interpreter is ending and takes no work for other threads
             replace_file(self._path, text)
+
+
+def load_offsets(file: Path) -> dict[MessageQueue, int] | None:
+    """Return what an offset file holds, or the copy of it; None where neither is there and can be read."""
+    for path in (file, file.with_name(file.name + ".bak")):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            warn(logger, "offset file not read path=%s error=%s", path, error)
+            continue
+        try:
+            table = fastjson.loads(data)["offsetTable"]
+            offsets = {fastjson.message_queue(key): int(value) for key, value in table.items()}
+        except (DecodeError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            warn(logger, "offset file not read path=%s error=%s", path, error)
+            continue
+        return {queue: offset for queue, offset in offsets.items() if queue is not None}
+    return None
+
+
+def _progress(file: Path) -> int | None:
+    """Return how far an offset file is, as the number of messages that are read."""
+    offsets = load_offsets(file)
+    return None if offsets is None else sum(offsets.values())

@@ -14,6 +14,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Unpack
 
 from rocketcore.client import api
@@ -22,6 +23,7 @@ from rocketcore.client.consume_service import ConsumeService
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.handler import HandlerResult, MessageHandler, check_handler
 from rocketcore.client.hooks import consume_hooks
+from rocketcore.client.offset_store import OFFSET_TIMEOUT, find_offset
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.send_back import SEND_BACK_TIMEOUT, TO_THE_DLQ, send_message_back, send_to_retry_topic
@@ -422,8 +424,22 @@ class PushConsumer(GroupConsumer):
 
     async def first_offset(self, queue: MessageQueue) -> int:
         if self._pop is not None and self._pop.pops(queue):
+            if isinstance(self.config.start_from, datetime):
+                await self._store_start(queue, self.config.start_from)
             return 0
         return await super().first_offset(queue)
+
+    async def _store_start(self, popped: MessageQueue, start: datetime) -> None:
+        """Have a group begin at a time in what it pops: brokers know none, and begin behind its stored offset."""
+        remoting, routes = self.instance.remoting, self.instance.routes
+        route = await self.instance.route(popped.topic)
+        every = popped.queue_id < 0
+        queues = [each for each in route.subscribe if each.broker == popped.broker] if every else [popped]
+        address, _ = routes.subscribe_address(popped.broker)
+        for queue in queues:
+            if await self.offsets.stored(queue, address) is None:
+                offset = await find_offset(self.instance, queue, start)
+                await api.update_consumer_offset(remoting, address, self.group, queue, offset, OFFSET_TIMEOUT)
 
     def note_offsets(self, queues: Iterable[MessageQueue]) -> None:
         super().note_offsets(queue for queue in queues if self._pop is None or not self._pop.pops(queue))

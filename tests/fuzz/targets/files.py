@@ -20,7 +20,7 @@ from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import MAGIC, QueueBounds, pack_rows
-from rocketcore.client.offset_store import LocalOffsetStore
+from rocketcore.client.offset_store import load_offsets
 from rocketcore.config_file import config_properties, load_config, parse_properties, read_properties, write_properties
 from rocketcore.errors import ConfigError
 from rocketcore.message import MessageQueue
@@ -119,7 +119,7 @@ def queue_bounds(data: bytes) -> None:
 def consumer_offsets(data: bytes) -> None:
     file = FOLDER / "offsets.json"
     file.write_bytes(data)
-    for queue, offset in LocalOffsetStore(file)._load().items():
+    for queue, offset in (load_offsets(file) or {}).items():
         assert isinstance(queue, MessageQueue)
         assert isinstance(offset, int)
 

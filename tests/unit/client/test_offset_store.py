@@ -175,9 +175,18 @@ def test_a_broadcast_queue_that_comes_back_goes_on_where_it_was(tmp_path: Path) 
         store.update(other, 9)
         await store.persist([other])
         assert await store.read(QUEUE) == 5
+        store.close()
         assert await LocalOffsetStore(path).read(QUEUE) == 5
 
     asyncio.run(main())
+
+
+async def read_once(path: Path) -> int | None:
+    store = LocalOffsetStore(path)
+    try:
+        return await store.read(QUEUE)
+    finally:
+        store.close()
 
 
 def test_the_file_has_javas_form_and_survives_damage(tmp_path: Path) -> None:
@@ -192,14 +201,15 @@ def test_the_file_has_javas_form_and_survives_damage(tmp_path: Path) -> None:
         assert path.read_bytes() == b'{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"T"}:5}}'
         store.update(QUEUE, 6)
         await store.persist()
-        assert await LocalOffsetStore(path).read(QUEUE) == 6
+        store.close()
+        assert await read_once(path) == 6
         for damaged in (b'{"offsetTable":{{"bro', b'{"offsetTable":{{"brokerName":"a"}:1e400}}'):
             path.write_bytes(damaged)
-            assert await LocalOffsetStore(path).read(QUEUE) == 5
+            assert await read_once(path) == 5
         path.unlink()
         path.mkdir()  # an OSError, whoever runs this
-        assert await LocalOffsetStore(path).read(QUEUE) == 5
+        assert await read_once(path) == 5
         path.with_name("offsets.json.bak").unlink()
-        assert await LocalOffsetStore(path).read(QUEUE) is None
+        assert await read_once(path) is None
 
     asyncio.run(main())
