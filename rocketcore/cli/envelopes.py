@@ -46,14 +46,15 @@ def read_envelope(line: bytes, number: int, more: frozenset[str] = frozenset()) 
 
     A body that is a string is its text; any other is the JSON text that stands in the line.
     """
-    text = decoded_line(line, number)
+    text = decoded_line(line, number).rstrip("\r\n")
     if not text or text.isspace():
         return None
     try:
         return _fields(text, ENVELOPE | more)
     except JsonFault as error:
         shown = text.strip()[:_SHOWN]
-        raise TextFault(f"{shown!r}: {error.reason}", number, error.position + 1) from None
+        hint = "; each line is an object, not part of an array" if shown.startswith("[") else ""
+        raise TextFault(f"{shown!r}: {error.reason}{hint}", number, error.position + 1) from None
 
 
 def _fields(text: str, known: frozenset[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Pro
 
 from rocketcore.cli.envelopes import read_envelope
 from rocketcore.errors import ConfigError, MessageIllegal
-from rocketcore.files.faults import TextFault, unreadable
+from rocketcore.files.faults import TextFault, unpacking_errors, unreadable
 from rocketcore.message import SHARDING_KEY, Message
 from rocketcore.printable import error_text
 
@@ -125,7 +125,7 @@ class LineSource:
     def pieces(self, first: int, most: int | None) -> Iterator[Piece[list[Line]]]:
         messages: list[Line] = []
         size = 0
-        for line in iter(lambda: self._file.readline(_LINE_BYTES + 1), b""):
+        for line in iter(self._line, b""):
             self._lines += 1
             try:
                 message = self._message(line)
@@ -142,6 +142,12 @@ class LineSource:
                 messages, size = [], 0
         if messages:
             yield Piece(len(messages), messages, self._read)
+
+    def _line(self) -> bytes:
+        try:
+            return self._file.readline(_LINE_BYTES + 1)
+        except unpacking_errors() as error:
+            raise DamagedFile(f"it cannot be read behind line {self._lines}: {error_text(error)}") from error
 
     def _message(self, line: bytes) -> Line | None:
         """Return the message of a line; None for a blank one."""

@@ -40,9 +40,11 @@ from rocketcore.cli.render import counted, counted_are, progress, show_object, t
 from rocketcore.cli.resume import ProgressFile, check_same
 from rocketcore.cli.watch import Watch
 from rocketcore.errors import MessageIllegal, RouteNotFound, TopicNotExist
+from rocketcore.files.faults import unpacking_errors
+from rocketcore.files.text import COMPRESSIONS, HEAD_BYTES, decompressed, kind_of
 from rocketcore.message import Message
 from rocketcore.naming import check_send_topic
-from rocketcore.printable import printable
+from rocketcore.printable import error_text, printable
 
 if TYPE_CHECKING:
     from rocketcore.client.arrow_delivery import SendSummary
@@ -94,8 +96,9 @@ class _Sends(Protocol):
 
 
 @command(
-    help="Send the messages of a file, parquet, arrow or jsonl, to a topic; - reads stdin.\n\nAn import that was "
-    "interrupted goes on behind the last message that it knows to be stored when the same command is given again."
+    help="Send the messages of a file, parquet, arrow or jsonl (also .gz, .zst), to a topic; - reads stdin.\n\n"
+    "An import that was interrupted goes on behind the last message that it knows to be stored when the same command "
+    "is given again."
 )
 @click.argument("file", type=click.Path(), metavar="FILE|-")
 @click.option("--topic", required=True, metavar="TOPIC", help="Where to send them.")
@@ -136,9 +139,13 @@ def import_messages(
     with contextlib.ExitStack() as stack:
         opened = _opened(file, stack)
         pipe = file == "-" or not stat.S_ISREG(os.fstat(opened.fileno()).st_mode)
+        opened, compression = _unpacked(opened)
         if pipe and notes is not None:
             raise click.UsageError("--progress is for a file: nobody knows where another pipe would go on")
-        form = form or form_of_content(opened.peek(8)[:8])  # type: ignore[attr-defined]
+        form = form or _form(opened, file)
+        if compression is not None and form != "jsonl":
+            raise click.BadParameter(f"{printable(file)}: it is {form}, compressed with {compression}: unpack it first",
+                                     param_hint="FILE")  # fmt: skip
         if form == "jsonl" and given:
             raise click.UsageError("--column is for parquet and arrow: a line of jsonl names its fields itself")
         if form == "parquet" and pipe:
@@ -166,6 +173,25 @@ def _opened(name: str, stack: contextlib.ExitStack) -> BinaryIO:
         return stack.enter_context(open(name, "rb"))
     except OSError as error:
         raise click.BadParameter(f"{name}: {error.strerror}", param_hint="FILE") from error
+
+
+def _unpacked(file: BinaryIO) -> tuple[BinaryIO, str | None]:
+    """Return what reads a file that may be compressed, and with what it is: the content tells, not the name."""
+    found = kind_of(file.peek(HEAD_BYTES)[:HEAD_BYTES])  # type: ignore[attr-defined]
+    compression = found if found in COMPRESSIONS.values() else None
+    return decompressed(file, compression), compression
+
+
+def _form(file: BinaryIO, name: str) -> str:
+    try:
+        head = file.peek(HEAD_BYTES)[:HEAD_BYTES]  # type: ignore[attr-defined]
+    except unpacking_errors() as error:
+        raise CommandFailed("DAMAGED", f"{printable(name)}: it cannot be read: {error_text(error)}") from error
+    form = form_of_content(head)
+    if form == "jsonl" and (found := kind_of(head)) is not None:
+        raise click.BadParameter(f"{printable(name)}: it looks like {found}, and none of {', '.join(FORMATS)}",
+                                 param_hint="FILE")  # fmt: skip
+    return form
 
 
 def _locked(path: Path, stack: contextlib.ExitStack) -> ProgressFile[_State]:
@@ -254,7 +280,8 @@ class _Import:
         state = self._state
         lines: int | None
         if self._form == "jsonl":
-            read, behind = _read_again(self._file, state.length)
+            with self._named():
+                read, behind = _read_again(self._file, state.length)
             lines = behind + 1 if read.length else 0
             if read != Checksum(state.length, state.crc32):
                 raise CommandFailed("CHANGED", f"the part of {self._shown} that was sent has changed since",
@@ -445,7 +472,10 @@ def _read_again(file: BinaryIO, length: int) -> tuple[Checksum, int]:
     """Read what earlier runs read, to stand behind it; returns how many lines end there as well."""
     read, lines = Checksum(), 0
     while read.length < length:
-        data = file.read(min(_READ_BYTES, length - read.length))
+        try:
+            data = file.read(min(_READ_BYTES, length - read.length))
+        except unpacking_errors() as error:
+            raise DamagedFile(f"it cannot be read behind line {lines}: {error_text(error)}") from error
         if not data:
             break
         read, lines = read.after(data), lines + data.count(b"\n")

@@ -22,6 +22,7 @@ from rocketcore.files.csv_rows import csv_rows
 from rocketcore.files.faults import TextFault, unpacking_errors, unreadable
 from rocketcore.files.json_text import JsonFault, Value, json_documents, json_value
 from rocketcore.files.text import (
+    HEAD_BYTES,
     decoded,
     decompressed,
     kind_of,
@@ -109,14 +110,14 @@ def _is_property(text: str) -> bool:
 
 
 def _text_rows(file: BinaryIO, suffix: str, compression: str | None) -> Iterator[Row]:
-    head = file.read(16)
+    head = file.read(HEAD_BYTES)
     file.seek(0)
     found = kind_of(head)
     if found != compression:
         wanted = f"{suffix.lstrip('.')} that is compressed as {compression}" if compression else f"{suffix[1:]}, a text"
         raise ConfigError(f"it looks like {found or 'a text'}, and its name says {wanted}: name it as what it is")
     data = decompressed(file, compression).read()
-    if (found := kind_of(data[:16])) is not None:
+    if (found := kind_of(data[:HEAD_BYTES])) is not None:
         raise ConfigError(f"it looks like {found}, and its name says {suffix[1:]}: name it as what it is")
     return _TEXTS[suffix](decoded(data))
 
@@ -177,7 +178,7 @@ _TABLES: Final = {".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow", 
 
 
 def _table_rows(file: BinaryIO, form: str) -> Iterator[Row]:
-    head = file.read(16)
+    head = file.read(HEAD_BYTES)
     file.seek(0)
     found = kind_of(head)
     if found is None or found.split()[0] != form:

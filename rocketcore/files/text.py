@@ -18,6 +18,7 @@ from rocketcore.files.faults import DamagedText, TextFault
 
 __all__ = [
     "COMPRESSIONS",
+    "HEAD_BYTES",
     "decoded",
     "decoded_line",
     "decompressed",
@@ -43,6 +44,9 @@ _KINDS: Final = (
 )
 """How files of other formats begin. Those of text have no such mark."""
 
+HEAD_BYTES: Final = 16
+"""What tells a format."""
+
 _WIDE_MARKS: Final = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -55,7 +59,7 @@ _ZSTD_PIECE_BYTES: Final = 1024
 
 
 def kind_of(head: bytes) -> str | None:
-    """Return what a file is by its first 16 bytes; None: text, or a format without a mark."""
+    """Return what a file is by its first ``HEAD_BYTES``; None: text, or a format without a mark."""
     return next((kind for mark, kind in _KINDS if head.startswith(mark)), None)
 
 
