@@ -439,12 +439,13 @@ class ConsumeService:
                 waiter.set_result(None)
                 return
 
-    async def take(self, limit: int) -> list[ReceivedMessage]:
+    async def take(self, limit: int, is_over: Callable[[], bool] = lambda: False) -> list[ReceivedMessage]:
         """Wait for messages without a handler and return up to ``limit`` of one queue; none after ``stop()``.
 
-        raises  what ``check`` raises
+        is_over  tells, after ``wake_all``, that who waits wants none any more
+        raises   what ``check`` raises
         """
-        while not self._stopped:
+        while not self._stopped and not is_over():
             process_queue = self._find_for_iteration()
             if process_queue is not None:
                 taken = process_queue.take(1 if self._ordered else limit)

@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 UNBALANCED_INTERVAL: Final = 1.0
 FIRST_REFRESH: Final = 1.0
+STORE_AFTER: Final = 0.1
+"""What a program that is killed may lose of its acknowledgements, in seconds."""
 LOCK_GRACE: Final = 60.0
 STORE_FIRST_TIMEOUT: Final = 1.0
 """What a broker that hangs may delay a rebalance by."""
@@ -68,6 +70,8 @@ class GroupConsumer(Subscriber):
         self._backoff = Backoff(UNBALANCED_INTERVAL, max(UNBALANCED_INTERVAL, config.rebalance_interval))
         self._next_try: asyncio.TimerHandle | None = None
         self._store_first = False
+        self._store_timer: asyncio.TimerHandle | None = None
+        """Has offsets stored soon, as messages are done."""
         self._shared: set[str] = set()
         """Topics whose share of queues this member has had."""
 
@@ -100,11 +104,12 @@ class GroupConsumer(Subscriber):
         self.started_at = self.clock.time_millis()
         serve_broker_requests(self._remoting, self)
         self._rebalance_task = PeriodicTask("consumer-rebalance", self._rebalance, config.rebalance_interval)
+        self._offsets_task = PeriodicTask("consumer-offsets", self.persist_offsets, config.persist_interval)
         self._tasks = [
             # Our first heartbeat makes brokers create the group's retry topic, one after the other.
             PeriodicTask("consumer-route", self.instance.refresh, config.route_interval, initial_delay=FIRST_REFRESH),
             PeriodicTask("consumer-heartbeat", self.instance.heartbeat, config.heartbeat_interval),
-            PeriodicTask("consumer-offsets", self.persist_offsets, config.persist_interval),
+            self._offsets_task,
             self._rebalance_task,
             *self._more_tasks(),
         ]
@@ -164,8 +169,9 @@ class GroupConsumer(Subscriber):
             self._ended.set()
 
     async def _leave(self) -> None:
-        if self._next_try is not None:
-            self._next_try.cancel()
+        for timer in (self._next_try, self._store_timer):
+            if timer is not None:
+                timer.cancel()
         async with contextlib.AsyncExitStack() as ends:
             # Also where this is cancelled, nothing may go on by itself.
             ends.callback(self.offsets.close)
@@ -395,6 +401,15 @@ class GroupConsumer(Subscriber):
         queues = list(queues)
         self.note_offsets(queues)
         await self.offsets.persist(queues)
+
+    def store_soon(self) -> None:
+        """Have the offsets stored ``STORE_AFTER`` seconds after the first message that was done since the last time."""
+        if self._store_timer is None and not self._closed:
+            self._store_timer = asyncio.get_running_loop().call_later(STORE_AFTER, self._store_now)
+
+    def _store_now(self) -> None:
+        self._store_timer = None
+        self._offsets_task.wake()
 
     async def persist_offsets(self) -> None:
         """Store the offsets of all owned queues."""

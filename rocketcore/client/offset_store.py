@@ -95,6 +95,8 @@ class RemoteOffsetStore(OffsetStore):
         super().__init__()
         self._instance = instance
         self._group = group
+        self._writing = asyncio.Lock()
+        """Of whoever has brokers store offsets: one that was noted later must not be overtaken by one before it."""
         self._ahead: set[MessageQueue] = set()
         """Queues of which was told that another member is ahead."""
 
@@ -114,6 +116,10 @@ class RemoteOffsetStore(OffsetStore):
         return None
 
     async def persist(self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False) -> None:
+        async with self._writing:
+            await self._persist_changed(queues, asked)
+
+    async def _persist_changed(self, queues: Iterable[MessageQueue] | None, asked: bool) -> None:
         # One commit of a topic at a time: brokers up to 5.5.0 can lose one of two first commits of a group that arrive
         # together (ConsumerOffsetManager.commitOffset makes the topic's table without a lock).
         by_topic: dict[tuple[str, str], dict[MessageQueue, int]] = {}

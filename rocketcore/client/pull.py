@@ -145,8 +145,9 @@ class PullConsumer(GroupConsumer):
         limit = self.config.max_messages if max_messages is None else max_messages
         check_max_messages(limit)
         check_seconds("timeout", timeout)
-        if self.config.auto_commit:
+        if self.config.auto_commit and self._polled:
             self._note_polled()
+            self.store_soon()
         try:
             async with asyncio.timeout(timeout):
                 while not (messages := self._take(limit, polled)) and not self._closed:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Unpack
@@ -198,10 +198,14 @@ class PushConsumer(GroupConsumer):
         for error in self._refusals.values():
             tell(error)
 
-    async def close(self) -> None:
-        """Finish what handlers have begun, store the offsets, leave the group; a second call waits for the first."""
+    def stop(self) -> None:
+        """Have ``run`` end."""
         self._stopping = True
         self._news.set()
+
+    async def close(self) -> None:
+        """Finish what handlers have begun, store the offsets, leave the group; a second call waits for the first."""
+        self.stop()
         if self._started and not self._closed:
             self._service.stop_feeding()
         await super().close()
@@ -229,27 +233,24 @@ class PushConsumer(GroupConsumer):
 
     # Iterating
 
-    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        return self._messages()
-
-    async def _messages(self) -> AsyncIterator[ReceivedMessage]:
-        self._check_subscribed()
-        await self.start()
-        while taken := await self._service.take(1):
-            yield taken[0]
-
-    async def take(self, limit: int) -> list[ReceivedMessage]:
+    async def take(self, limit: int, is_over: Callable[[], bool] = lambda: False) -> list[ReceivedMessage]:
         """Wait for messages of topics without a handler; return up to ``limit``, none when the consumer is closed.
 
-        raises  ConfigError without a subscription; what a broker refuses, when no message is left to return
+        is_over  tells, after ``wake_takers``, that who waits wants none any more
+        raises   ConfigError without a subscription; what a broker refuses, when no message is left to return
         """
         self._check_subscribed()
         await self.start()
-        return await self._service.take(limit)
+        return await self._service.take(limit, is_over)
 
-    async def take_into(self, taken: deque[ReceivedMessage], limit: int) -> None:
+    def wake_takers(self) -> None:
+        """Have all who wait for messages look again."""
+        if self._started:
+            self._service.wake_all()
+
+    async def take_into(self, taken: deque[ReceivedMessage], limit: int, is_over: Callable[[], bool]) -> None:
         """As ``take``, for who may be interrupted: what was taken is then known to be given back."""
-        taken += await self.take(limit)
+        taken += await self.take(limit, is_over)
 
     def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
         """Have messages that were taken, and that nobody has looked at, handed out again."""
@@ -304,6 +305,8 @@ class PushConsumer(GroupConsumer):
             self._last_queue, self._last_process_queue = message.queue, process_queue
         if process_queue is None or not process_queue.holds(message) or message.offset in process_queue.returning:
             return  # it has a result already, or the queue is not ours any more
+        if self._store_timer is None:
+            self.store_soon()
         if result is ConsumeResult.SUCCESS:
             process_queue.remove(message)
         elif self.config.broadcast:
@@ -363,6 +366,7 @@ class PushConsumer(GroupConsumer):
             self._buried(message)
         process_queue.returning.discard(message.offset)
         process_queue.remove(message)
+        self.store_soon()
         self._service.feed()
 
     def _buried(self, message: ReceivedMessage) -> None:

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from rocketcore.client.blocking import blocking, on_loop
@@ -26,6 +26,7 @@ from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.pull import Polled
 from rocketcore.client.pull import PullConsumer as AsyncPullConsumer
 from rocketcore.client.push import PushConsumer as AsyncPushConsumer
+from rocketcore.client.stopping import Leaving, Stopping, exit_by
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.client.sync_producer import Producer
 from rocketcore.errors import ClientClosed, ForkedClient, RocketError
@@ -60,17 +61,22 @@ class HostedConsumer(Generic[ConsumerT]):
         watch(self)
 
     def __enter__(self) -> Self:
+        self._leaving = Leaving(exit_by)
+        self._leaving.__enter__()
         try:
             self.start()
         except BaseException:
-            self.close()
+            self.__exit__(None, None, None)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        finally:
+            self._leaving.restore()
 
     def _in_child(self) -> None:
         """Note that this is a child: the threads of a consumer that has any are the parent's."""
@@ -200,6 +206,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
     ) -> None:
         self._ended = threading.Event()
         self._closer: threading.Thread | None = None
+        self._stopped_by: signal.Signals | None = None
         super().__init__(namesrv, config=config, **options)
 
     def subscribe(
@@ -231,27 +238,43 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
     queues = on_loop(AsyncPushConsumer.queues)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Yield the messages of topics without a handler, until ``close()`` or Ctrl-C."""
-        while True:
-            taken: deque[ReceivedMessage] = deque()
-            exhausted = False
-            try:
-                self._run(self._consumer.take_into(taken, ITERATION_CHUNK))
-                if not taken:
-                    return
-                while taken and not self._closed:
-                    message = taken.popleft()
-                    if self._consumer.still_owned(message):
-                        yield message
-                exhausted = True
-            except (ClientClosed, KeyboardInterrupt):
-                return
-            finally:
-                if not exhausted:  # who stopped iterating has not seen the rest
-                    self._call_later(self._consumer.give_back, taken)
+        """Yield the messages of topics without a handler, until ``close()``, Ctrl-C or SIGTERM.
+
+        The first signal ends the iteration behind the message that is being worked on; ``stopped_by`` tells. The next
+        does what it does without: a second Ctrl-C raises KeyboardInterrupt.
+        """
+        with Stopping(lambda: self._call_later(self._consumer.wake_takers)) as stopping:
+
+            def is_over() -> bool:
+                return stopping.signal is not None
+
+            while not is_over():
+                taken: deque[ReceivedMessage] = deque()
+                try:
+                    self._run(self._consumer.take_into(taken, ITERATION_CHUNK, is_over))
+                    if not taken:
+                        break
+                    while taken and not self._closed and not is_over():
+                        message = taken.popleft()
+                        if self._consumer.still_owned(message):
+                            yield message
+                except ClientClosed:
+                    break
+                finally:
+                    if taken:  # who stopped iterating has not seen the rest
+                        self._call_later(self._consumer.give_back, taken)
+            self._stopped_by = stopping.signal
+
+    @property
+    def stopped_by(self) -> signal.Signals | None:
+        """The signal that ended the last ``run()`` or iteration; None where another reason did."""
+        return self._stopped_by
 
     def run(self) -> None:
         """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group.
+
+        In the main thread, and where the application has no handler for the signal of its own. ``stopped_by`` tells
+        which came; the next one does what it does without.
 
         raises  ConfigError without a handler; what a broker refuses, after the same
         """
@@ -263,16 +286,19 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
 
         self._check()
         self._consumer.check_handlers()
-        with _SignalsSet(self._ended):
-            try:
-                self._tell_refusals(refused)
-                self.start()
-            except ClientClosed:
-                if not self._ended.is_set():
-                    raise
-                # a handler has closed the consumer while it was started
-            wait_or_signal(self._ended)
-        self.close()
+        try:
+            with Stopping(self._ended.set) as stopping:
+                try:
+                    self._tell_refusals(refused)
+                    self.start()
+                except ClientClosed:
+                    if not self._ended.is_set():
+                        raise
+                    # a handler has closed the consumer while it was started
+                wait_or_signal(self._ended)
+            self._stopped_by = stopping.signal
+        finally:
+            self.close()
         if self._closer is not None:  # a handler's close came first
             self._closer.join()
         if refusals:
@@ -295,26 +321,6 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
         else:
             self._ended.set()
             super().close()
-
-
-class _SignalsSet:
-    """While it lasts, SIGINT and SIGTERM set an event; outside the main thread it does nothing."""
-
-    def __init__(self, event: threading.Event) -> None:
-        self._event = event
-        self._before: dict[int, Any] = {}
-
-    def _set(self, number: int, frame: FrameType | None) -> None:
-        self._event.set()
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._set)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 class PullConsumer(_HostedMember[AsyncPullConsumer]):

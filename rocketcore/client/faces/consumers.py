@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Generic, TypeVar, Unpack
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar, Unpack
 
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers
 from rocketcore.client.faces.guard import Face, guarded, guarded_call
@@ -13,6 +17,7 @@ from rocketcore.client.problems import Gaps
 from rocketcore.client.pull import PullConsumer as PullLogic
 from rocketcore.client.push import PushConsumer as PushLogic
 from rocketcore.client.simple import SimpleConsumer as SimpleLogic
+from rocketcore.client.stopping import Leaving, Stopping, exit_by
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.client.subscription import Subscription
 from rocketcore.message import ReceivedMessage
@@ -23,6 +28,11 @@ ConsumerT = TypeVar("ConsumerT", bound=Subscriber)
 MemberT = TypeVar("MemberT", bound=GroupConsumer)
 
 
+def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed
+        loop.call_soon_threadsafe(function)
+
+
 class _Consumer(Face[ConsumerT], Generic[ConsumerT]):
     """A member of a consumer group."""
 
@@ -31,6 +41,28 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT]):
 
     def __repr__(self) -> str:
         return f"<aio.{type(self).__name__} group={self.config.group!r}>"
+
+    async def __aenter__(self) -> Self:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        self._leaving = Leaving(exit_by if task is None else lambda: _soon(loop, task.cancel))
+        self._leaving.__enter__()
+        try:
+            return await super().__aenter__()
+        except BaseException:
+            self._leaving.restore()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, trace)
+        finally:
+            self._leaving.restore()
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and self._leaving.signal is not None and task is not None:
+            task.uncancel()
+            exit_by(self._leaving.signal)
 
     @property
     def config(self) -> ConsumerConfig:
@@ -78,6 +110,7 @@ class PushConsumer(_Member[PushLogic]):
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
         super().__init__(PushLogic(namesrv, config=config, **options))
+        self._stopped_by: signal.Signals | None = None
 
     def subscribe(
         self, topic: str, *, tag: str | None = None, sql: str | None = None, handler: MessageHandler | None = None
@@ -96,19 +129,46 @@ class PushConsumer(_Member[PushLogic]):
         return subscription
 
     queues = guarded_call(PushLogic.queues)
-    run = guarded(PushLogic.run)
+
+    async def run(self) -> None:
+        """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group.
+
+        In the main thread, and where the application has no handler for the signal of its own. ``stopped_by`` tells
+        which came; the next one does what it does without. A task that is cancelled finishes and leaves, too.
+
+        raises  ConfigError without a handler; what a broker refuses, after the same
+        """
+        self._guard.enter()
+        loop = asyncio.get_running_loop()
+        with Stopping(lambda: _soon(loop, self._logic.stop)) as stopping:
+            await self._logic.run()
+        self._stopped_by = stopping.signal
+
+    @property
+    def stopped_by(self) -> signal.Signals | None:
+        """The signal that ended the last ``run()`` or iteration; None where another reason did."""
+        return self._stopped_by
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Yield the messages of topics without a handler, until ``close()``."""
+        """Yield the messages of topics without a handler, until ``close()``, Ctrl-C or SIGTERM.
+
+        The first signal ends the iteration behind the message that is being worked on; ``stopped_by`` tells. The next
+        does what it does without.
+        """
         return self._messages()
 
     async def _messages(self) -> AsyncIterator[ReceivedMessage]:
-        while True:
-            self._guard.enter()
-            taken = await self._logic.take(1)
-            if not taken:
-                return
-            yield taken[0]
+        self._guard.enter()
+        loop = asyncio.get_running_loop()
+        with Stopping(lambda: _soon(loop, self._logic.wake_takers)) as stopping:
+
+            def is_over() -> bool:
+                return stopping.signal is not None
+
+            while taken := await self._logic.take(1, is_over):
+                yield taken[0]
+                self._guard.enter()
+            self._stopped_by = stopping.signal
 
 
 class PullConsumer(_Member[PullLogic]):

@@ -178,7 +178,7 @@ def test_a_refusal_ends_an_iteration_that_waits(code: int, error: type[RocketErr
         broker = Refusing(consumer)
         await start(consumer, broker)
         await consumer.subscribe("T")
-        waiting = asyncio.create_task(anext(aiter(consumer)))
+        waiting = asyncio.create_task(consumer.take(1))
         await broker.pulled.wait()
         broker.pull = code
         broker.may_answer.set()
@@ -242,7 +242,7 @@ def test_a_broker_that_refuses_a_filter_only_when_pulled_from_ends_the_poll() ->
 def test_nothing_to_wait_for_is_refused() -> None:
     async def body() -> None:
         push, pull = PushConsumer(group="G"), PullConsumer(group="G")
-        for call in (push.run, push.wait_ready, lambda: push.take(1), lambda: anext(aiter(push)), pull.poll):
+        for call in (push.run, push.wait_ready, lambda: push.take(1), pull.poll):
             with pytest.raises(ConfigError, match="no subscription"):
                 await call()
         push.subscribe("T")
