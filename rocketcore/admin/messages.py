@@ -148,21 +148,37 @@ class MessageAdmin(ClusterAdmin):
             questions[place[0]] = _first_of(
                 _at_place(place[1], message_id, topic, registered[place[0]]), questions.get(place[0])
             )
-        if not questions:
-            raise QueryNotFound(
-                ResponseCode.QUERY_NOT_FOUND, f"{message_id!r} names no registered broker; with its topic all are asked"
-            )
+        answers = await self._ask_each(questions, deadline)
+        found = _found_in(answers)
+        if not found and place is not None:
+            # The broker may have another address by now, and its old one another broker. A record says where it was
+            # stored, so only the one that is meant has this id.
+            elsewhere = {
+                address: _at_place(place[1], message_id, topic, name)
+                for address, name in registered.items()
+                if address != place[0]
+            }
+            moved = await self._ask_each(elsewhere, deadline)
+            found = _found_in(moved)
+            answers = {**answers, **{address: answer for address, answer in moved.items() if address not in answers}}
+        if not found:
+            _or_raise(answers)
+            where = f" in topic {topic!r}" if topic is not None else ""
+            gone = ""
+            if place is not None and place[0] not in registered:
+                gone = f": it names no registered broker ({place[0]}), and none that is registered has the message"
+            raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message has the id {message_id!r}{where}{gone}")
+        return found[0]
+
+    async def _ask_each(
+        self, questions: Mapping[str, Question[list[ReceivedMessage]]], deadline: Deadline
+    ) -> dict[str, list[ReceivedMessage] | RocketError]:
+        """Ask each server its own question, all at the same time."""
 
         async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
             return await questions[address](remoting, address, timeout)
 
-        answers = await self._each(questions, ask, deadline)
-        found = [message for answer in answers.values() if not isinstance(answer, RocketError) for message in answer]
-        if not found:
-            _or_raise(answers)
-            where = f" in topic {topic!r}" if topic is not None else ""
-            raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message has the id {message_id!r}{where}")
-        return found[0]
+        return await self._each(questions, ask, deadline) if questions else {}
 
     async def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
         """Return the message at an offset of a queue; raises QueryNotFound where there is none, RouteNotFound."""
@@ -259,6 +275,10 @@ def _first_of(
         return found if found or second is None else await second(remoting, address, deadline.remaining())
 
     return ask
+
+
+def _found_in(answers: Mapping[str, list[ReceivedMessage] | RocketError]) -> list[ReceivedMessage]:
+    return [message for answer in answers.values() if not isinstance(answer, RocketError) for message in answer]
 
 
 def _or_raise(answers: Mapping[str, list[ReceivedMessage] | RocketError]) -> list[ReceivedMessage]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rocketcore import aio
+from rocketcore import addresses, aio
 from rocketcore.admin.client import Admin
 from rocketcore.client.sync import Producer
 from rocketcore.errors import ConfigError, ConnectError, QueryNotFound, RouteNotFound, TopicNotExist
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message, MessageQueue, SendResult
+from rocketcore.nameserver.config import NameServerConfig
+from rocketcore.nameserver.server import NameServer
 from tests.fixtures.commands import Rocket, rocket_command
+from tests.integration.broker_client import running_broker
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +100,36 @@ def test_what_is_not_there_is_not_found(sent: list[SendResult], admin: Admin) ->
         admin.message_at(MessageQueue("T", "nobody", 0), 0)
     with pytest.raises(TopicNotExist):
         admin.query_messages("none", "all")
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_message_is_found_by_its_place_after_its_broker_moved(tmp_path: Path, taken: bool) -> None:
+    """Also where its old address is another broker's now."""
+
+    async def main() -> None:
+        async with NameServer(NameServerConfig(listen_port=0, rocketmq_home=tmp_path / "n")) as names:
+            namesrv = names.address
+            async with running_broker(tmp_path / "a", namesrv=namesrv) as client:
+                port = addresses.split(client.broker.address)[1]
+                async with aio.Producer(namesrv, group="p") as producer:
+                    sent = await producer.send("T", b"here I am")
+            # its port is taken before the broker starts again at a free one
+            with socket.create_server(("127.0.0.1", 0 if taken else port)) as keeper:
+                other: dict[str, Any] = {"listen_port": port if taken else 0, "broker_name": "broker-b"}
+                async with (
+                    running_broker(tmp_path / "b", namesrv=namesrv, **other),
+                    running_broker(tmp_path / "a", namesrv=namesrv) as client,
+                    aio.Admin(namesrv) as admin,
+                ):
+                    assert addresses.split(client.broker.address)[1] not in (port, keeper.getsockname()[1])
+                    for topic in ("T", None):
+                        assert (await admin.view_message(topic, sent.offset_msg_id)).text() == "here I am"
+                    nowhere = f"{sent.offset_msg_id[:-2]}FF"
+                    said = "no message has the id" if taken else f"names no registered broker .127.0.0.1:{port}"
+                    with pytest.raises(QueryNotFound, match=said):
+                        await admin.view_message(None, nowhere)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_what_cannot_be_asked(admin: Admin) -> None:
