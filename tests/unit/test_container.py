@@ -12,11 +12,15 @@ import pytest
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.cli.main import COMMANDS, Entry, LazyGroup
 from rocketcore.config_file import environment_properties
+from rocketcore.nameserver.config import NameServerConfig
 from tests.unit.test_package import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE = (ROOT / "compose.yaml").read_text()
-INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+INSTRUCTIONS |= {"ENTRYPOINT", "CMD"}
+SERVICES = ("namesrv", "broker", "console")
+PROBE = re.compile(r"import urllib.request; urllib.request.urlopen\('http://127.0.0.1:(\d+)/readyz', timeout=5\)")
 
 
 def verb_of(arguments: list[str]) -> tuple[click.Command, list[str]]:
@@ -42,7 +46,7 @@ def check(arguments: list[str]) -> None:
 def commands() -> list[list[str]]:
     [default] = [line.removeprefix("CMD ") for line in DOCKERFILE.splitlines() if line.startswith("CMD ")]
     composed = re.findall(r"^    command: (\[.*\])$", COMPOSE, re.MULTILINE)
-    assert len(composed) == 2
+    assert len(composed) == len(SERVICES)
     return [json.loads(text) for text in (default, *composed)]
 
 
@@ -53,13 +57,26 @@ def test_what_is_started_can_be(arguments: list[str]) -> None:
         check([*arguments, "--no-such-option"])
 
 
+def instructions() -> list[str]:
+    """The lines of the Dockerfile, those that go on in one."""
+    text = DOCKERFILE.replace("\\\n", "")
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+
+
 def test_each_line_of_the_dockerfile_is_an_instruction() -> None:
-    lines = [line for line in DOCKERFILE.splitlines() if line.strip() and not line.startswith("#")]
+    lines = instructions()
     assert {line.split()[0] for line in lines} == INSTRUCTIONS
     assert lines[0].startswith("FROM ")
-    assert [line for line in lines if line.startswith("USER")] == ["USER rocketmq"], "nothing runs as root"
     extras = set(re.findall(r"\[([a-z0-9,]+)\]", DOCKERFILE))
-    assert extras == {"lz4,zstd,tls"}
+    assert extras == {"console,lz4,zstd,tls"}
+
+
+def test_nothing_runs_as_root_and_the_user_is_a_number() -> None:
+    """``runAsNonRoot`` of Kubernetes refuses an image whose user is a name."""
+    [user] = [line.split()[1] for line in instructions() if line.startswith("USER")]
+    [made] = re.findall(r"useradd .*--uid (\d+)", DOCKERFILE)
+    assert user == f"{made}:{made}"
+    assert int(made) > 0
 
 
 def test_compose_has_mappings_two_spaces_deep_each() -> None:
@@ -76,14 +93,36 @@ def test_compose_has_mappings_two_spaces_deep_each() -> None:
             assert all(isinstance(each, str) for each in json.loads(value)), (number, line)
 
 
+def probes() -> dict[str, str]:
+    """The ports that are asked whether a service is ready."""
+    texts = re.findall(r"^      test: (\[.*\])$", COMPOSE, re.MULTILINE)
+    [default] = [line.partition(" CMD ")[2] for line in instructions() if line.startswith("HEALTHCHECK")]
+    found = {}
+    for name, words in zip(("image", *SERVICES), [json.loads(default), *map(json.loads, texts)], strict=True):
+        *command, program = words if name == "image" else words[1:]
+        assert command == ["python", "-I", "-c"]
+        match = PROBE.fullmatch(program)
+        assert match is not None
+        found[name] = match[1]
+    return found
+
+
+def test_each_service_is_asked_whether_it_is_ready_where_it_answers() -> None:
+    asked = probes()
+    for name, command in zip(("image", *SERVICES), commands(), strict=True):
+        port = command[command.index("--metrics-port") + 1] if name != "console" else "9880"
+        assert asked[name] == port
+        assert port in re.findall(r"\d+", *re.findall(r"^EXPOSE (.*)$", DOCKERFILE, re.MULTILINE))
+        assert name == "image" or f'"127.0.0.1:{port}:{port}"' in COMPOSE
+
+
 def test_ports_and_settings_agree() -> None:
-    [healthcheck] = re.findall(r"test: (\[.*\])", COMPOSE)
-    words = json.loads(healthcheck)
-    assert words[:2] == ["CMD", "rocket"]
-    check(words[2:])
     assert {"9876", "10911"} <= set(re.findall(r"127\.0\.0\.1:(\d+):\1", COMPOSE))
     variables = dict(re.findall(r"^      (ROCKETCORE_\w+): \"(.*)\"$", COMPOSE, re.MULTILINE))
+    variables |= dict(re.findall(r"^ENV (ROCKETCORE_\w+)=(.*)$", DOCKERFILE, re.MULTILINE))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
-        assert environment_properties([BrokerConfig])["brokerIP1"] == "127.0.0.1"
+        found = environment_properties([BrokerConfig])
+        assert found == {"brokerIP1": "127.0.0.1", "metricsAddress": "0.0.0.0"}
+        assert environment_properties([NameServerConfig]) == {"metricsAddress": "0.0.0.0"}

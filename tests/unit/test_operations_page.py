@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from rocketcore.nameserver import metrics as nameserver_metrics
 from rocketcore.transport import http_port
 from rocketcore.transport.server.admission import ConnectionSettings
 from tests.fixtures.pages import PAGES
+from tests.unit.test_container import check
 
 PAGE = (PAGES / "operations.md").read_text("utf-8")
 
@@ -39,3 +42,35 @@ def test_its_settings_exist() -> None:
     names = {property_name(declared) for declared in fields(ConnectionSettings)}
     assert {"metricsPort", "metricsAddress"} <= names & set(re.findall(r"`(\w+)[`=]", PAGE))
     assert ConnectionSettings().metrics_port == -1
+
+
+UNITS = dict(re.findall(r"`/etc/systemd/system/(rocketmq-\w+)\.service`(?:(?!```).)*```ini\n(.*?)```", PAGE, re.DOTALL))
+
+
+def test_there_is_a_unit_for_each_server() -> None:
+    assert list(UNITS) == ["rocketmq-namesrv", "rocketmq-broker", "rocketmq-console"]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_what_a_unit_starts_is_a_command(name: str) -> None:
+    [line] = re.findall(r"^ExecStart=(.*)$", UNITS[name], re.MULTILINE)
+    program, *arguments = line.split()
+    assert Path(program).name == "rocket"
+    check(arguments)
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_takes_the_units(name: str, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    for other, text in UNITS.items():
+        (tmp_path / f"{other}.service").write_text(text.replace("/opt/rocketcore/bin/rocket", "/bin/true"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", tmp_path / f"{name}.service"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:", "PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path)},
+    )
+    assert not [line for line in done.stderr.splitlines() if "rocketmq" in line], done.stderr
+    assert done.returncode == 0, done.stderr
