@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Final
 from rocketcore.admin.groups import GroupMember, members_of
 from rocketcore.admin.offsets import OffsetAdmin
 from rocketcore.admin.requests import Request
-from rocketcore.codes import RequestCode
-from rocketcore.errors import ConsumerNotOnline, RocketError
+from rocketcore.codes import RequestCode, Version, release_of
+from rocketcore.errors import ConsumerNotOnline, RequestNotSupported, RequestTimeout, RocketError
+from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import GetConsumerRunningInfoRequestHeader
 from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
     from rocketcore.message_queue import MessageQueue
     from rocketcore.protocol.bodies.client import ConsumerRunningInfo, ProducerInfo
-    from rocketcore.protocol.command import RemotingCommand
+    from rocketcore.transport.remoting import Remoting
 
 __all__ = ["ClientAdmin", "ConnectedProducer", "QueueOwners"]
 
@@ -55,7 +56,31 @@ def _running_info_in(answer: RemotingCommand) -> ConsumerRunningInfo:
     return ConsumerRunningInfo.decode(answer.body)
 
 
+_PATIENCE: Final = 1.0
+"""Seconds after which a broker that has not told its producers is asked whether it can."""
 _PRODUCERS: Final = Request(RequestCode.GET_ALL_PRODUCER_INFO, "list of producers", _producers_in)
+
+
+async def _ask_producers(remoting: Remoting, address: str, timeout: float) -> Mapping[str, list[ProducerInfo]]:
+    """Ask for producers; a broker of before 4.9 answers what it does not know with silence, and is told by its version.
+
+    raises  RequestNotSupported of such a broker, after a second
+    """
+    deadline = Deadline(timeout)
+    try:
+        return await _PRODUCERS(remoting, address, min(_PATIENCE, timeout / 2))
+    except RequestTimeout:
+        question = RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        version = (await remoting.invoke(address, question, deadline.remaining())).version
+    if version < Version.V5_0_0:
+        raise RequestNotSupported(
+            RequestNotSupported.response_code,
+            f"the broker answers other requests, not this one: it is RocketMQ {release_of(version) or version}, and "
+            "brokers before 4.9 pass over what they do not know",
+            address,
+            _PRODUCERS.what,
+        )
+    return await _PRODUCERS(remoting, address, deadline.remaining())
 
 
 def _running_info(group: str, client_id: str, *, stack: bool = False) -> Request[ConsumerRunningInfo]:
@@ -125,14 +150,14 @@ class ClientAdmin(OffsetAdmin):
     async def producers(self, group: str | None = None) -> list[ConnectedProducer]:
         """Return the connected producers of all groups, or of one, each once, sorted by group and id.
 
-        One request a master (Java: ``getAllProducerInfo``).
+        One request a master, two of one that does not answer for a second (Java: ``getAllProducerInfo``).
 
         raises  BrokerError of a broker that does not say, RequestNotSupported of an old one
         """
         deadline = self._deadline()
         masters = await self._masters(deadline)
         found: dict[tuple[str, str], list[tuple[str, ProducerInfo]]] = {}
-        for name, table in (await self._by_name(masters, _PRODUCERS, deadline)).items():
+        for name, table in (await self._by_name(masters, _ask_producers, deadline)).items():
             for of, clients in table.items():
                 for each in clients if group in (None, of) else ():
                     found.setdefault((of, each.client_id), []).append((name, each))
