@@ -205,6 +205,7 @@ class Admin:
     # Dead letters
 
     dead_letter_groups = blocking(AsyncAdmin.dead_letter_groups)
+    dead_letter_count = blocking(AsyncAdmin.dead_letter_count)
     dead_letter_queues = blocking(AsyncAdmin.dead_letter_queues)
     dead_letters = blocking(AsyncAdmin.dead_letters)
     redrive = blocking(AsyncAdmin.redrive)

@@ -16,7 +16,7 @@ from rocketcore.admin.messages import messages_in, pull_header
 from rocketcore.admin.requests import topic_stats
 from rocketcore.client import api
 from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID
-from rocketcore.errors import RouteNotFound
+from rocketcore.errors import RocketError, RouteNotFound, TopicNotExist
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from rocketcore.service import Deadline
@@ -98,6 +98,15 @@ class DeadLetterAdmin(ClientAdmin):
             redriven = mark if each.min_offset <= mark <= each.max_offset else each.min_offset
             found.append(DeadLetterQueue(queue, each.min_offset, redriven, each.max_offset))
         return found
+
+    async def dead_letter_count(self, group: str) -> int | None:
+        """Return how many dead letters of a group were not redriven; None where a broker does not say."""
+        try:
+            return sum(each.end - each.redriven for each in await self.dead_letter_queues(group))
+        except (RouteNotFound, TopicNotExist):  # it never had any
+            return 0
+        except RocketError:
+            return None
 
     async def dead_letters(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
         """Return dead letters of a queue from an offset on, as many as the broker gives at once; none at the end."""

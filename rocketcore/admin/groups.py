@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from rocketcore.admin.base import Question, masters_in, merged
+from rocketcore.admin.group_troubles import shared_client_ids, told_by_brokers
 from rocketcore.admin.messages import MessageAdmin
-from rocketcore.admin.requests import Request, done
+from rocketcore.admin.requests import BROKER_RUNTIME_INFO, Request, done
 from rocketcore.codes import MASTER_ID, RequestCode, release_of
-from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RouteNotFound
+from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RocketError, RouteNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_group
 from rocketcore.protocol.headers.admin import (
@@ -109,6 +110,8 @@ class GroupDescription:
     subscriptions  what its connected members want, by topic
     consume_type, message_model, consume_from_where   as its members say: PULL, PUSH or POP, …; None without any
     progress       every queue that it has an offset in
+    unlike         how members differ in what they subscribe to, as their broker says; "" where they do not
+    shared         a client id that two connections have, and their addresses; "" where none has
     """
 
     group: str
@@ -119,6 +122,8 @@ class GroupDescription:
     message_model: str | None
     consume_from_where: str | None
     progress: tuple[QueueProgress, ...]
+    unlike: str = ""
+    shared: str = ""
 
 
 class GroupAdmin(MessageAdmin):
@@ -245,7 +250,15 @@ class GroupAdmin(MessageAdmin):
             None if first is None or first.message_model is None else first.message_model.name,
             None if first is None or first.consume_from_where is None else first.consume_from_where.name,
             tuple(progress),
+            await self._unlike(group, masters, deadline) if online else "",
+            shared_client_ids(online.values()),
         )
+
+    async def _unlike(self, group: str, masters: Mapping[str, str], deadline: Deadline) -> str:
+        """Return how members differ, as brokers of ours say."""
+        runtimes = await self._each(masters.values(), BROKER_RUNTIME_INFO, deadline)
+        told = [each for each in runtimes.values() if not isinstance(each, RocketError)]
+        return told_by_brokers(told, "unlikeGroups").get(group, "")
 
     async def group_members(self, group: str) -> list[GroupMember]:
         """Return the connected members of a group with the brokers that each is connected to, sorted by id."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
+from rocketcore.admin.group_troubles import GroupCondition, Trouble, troubles
 from rocketcore.admin.timestamps import timestamp
 from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID, REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX, Permission
 from rocketcore.naming import is_system_group, is_system_topic
@@ -317,9 +318,18 @@ def subscription_rows(found: GroupDescription) -> list[dict[str, Any]]:
     ]
 
 
-def group_document(found: GroupDescription) -> dict[str, Any]:
-    """Return a group with its members, subscriptions and queues."""
+def group_document(found: GroupDescription, dead_letters: int | None = None) -> dict[str, Any]:
+    """Return a group with what is wrong with it, its members, subscriptions and queues."""
     config = next(iter(found.configs.values()), None)
+    state = GroupCondition(
+        group=found.group,
+        members=len(found.members),
+        lag=lag_of(found.progress),
+        dead_letters=dead_letters,
+        unlike=found.unlike,
+        shared=found.shared,
+        queues=found.progress,
+    )
     return {
         "group": found.group,
         "state": "online" if found.members else "offline",
@@ -332,10 +342,17 @@ def group_document(found: GroupDescription) -> dict[str, Any]:
         "max_retries": None if config is None else config.retry_max_times,
         "lag": lag_of(found.progress),
         "lag_seconds": longest_wait(found.progress),
+        "dead_letters": dead_letters,
+        "troubles": [trouble_row(each) for each in troubles(state)],
         "members": [member_row(member) for member in found.members],
         "subscriptions": subscription_rows(found),
         "queues": [progress_row(row) for row in found.progress],
     }
+
+
+def trouble_row(each: Trouble) -> dict[str, Any]:
+    """Return one thing that is wrong with a group."""
+    return {"check": each.check, "state": each.state, "detail": each.detail, "hint": each.hint}
 
 
 def move_row(plan: ResetPlan, move: OffsetMove) -> dict[str, Any]:

@@ -316,6 +316,7 @@ class Broker:
         stack.push_async_callback(self._pop_processor.poll.stop)
         stack.push_async_callback(self._client.close)
         self._outer = OuterApi(self._client, lambda: context.config, context.address, self._topics, context.clock)
+        context.rival = self._outer.rival
         stack.push_async_callback(self._outer.stop)
         await self._outer.start()
         self._monitoring.phase = RUNNING

@@ -44,6 +44,7 @@ class BrokerContext:
     """One broker's parts. ``config`` is replaced as a whole when a live setting changes, so read it at each use.
 
     on_settings  is called after such a change
+    rival        returns what a name server said of another broker of this one's name and id, "" where there is none
     """
 
     config: BrokerConfig
@@ -63,6 +64,7 @@ class BrokerContext:
     slow: SlowRequests = field(default_factory=SlowRequests)
     rng: random.Random = field(default_factory=random.Random)
     on_settings: Callable[[], None] = lambda: None
+    rival: Callable[[], str] = lambda: ""
     slices: Slices = field(init=False)
 
     def __post_init__(self) -> None:

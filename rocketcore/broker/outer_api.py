@@ -19,6 +19,7 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import RequestTimeout, RocketError
+from rocketcore.printable import printable
 from rocketcore.protocol.bodies.route import TopicRouteData
 from rocketcore.protocol.bodies.topic import KVTable, TopicConfig
 from rocketcore.protocol.command import RemotingCommand
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 UNREGISTER_SECONDS = 3.0
 ROUTE_SECONDS = 5.0
+RIVAL_SECONDS = 120.0
+"""How long it counts that another broker has this one's name: each says so when it registers, in turn."""
 _ROUTE_TIMEOUT = 3.0
 _ROUTES = 1000
 """Routes that are kept."""
@@ -83,6 +86,8 @@ class OuterApi:
         self._servers: list[_NameServer] = []
         self._routes: dict[str, tuple[float, TopicRouteData | None]] = {}
         self._adopting = False
+        self._rival = ""
+        self._rival_until = 0.0
         client.on_close(self._connection_lost)
 
     async def route(self, topic: str) -> TopicRouteData | None:
@@ -109,6 +114,10 @@ class OuterApi:
             del self._routes[next(iter(self._routes))]
         self._routes[topic] = now + ROUTE_SECONDS, found
         return found
+
+    def rival(self) -> str:
+        """Return what a name server said lately of another broker of this one's name and id; "" for nothing."""
+        return self._rival if self._clock.monotonic() < self._rival_until else ""
 
     async def start(self) -> None:
         """Begin to keep the registrations, and wait until each name server was asked once or a second passed."""
@@ -213,6 +222,10 @@ class OuterApi:
         request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body)
         response = await self._client.invoke(server.address, request, config.register_broker_timeout_mills / 1000)
         response.raise_for_code(server.address, "REGISTER_BROKER")
+        if response.remark:  # ours says so of two brokers that take each other's place in turn; Apache's says nothing
+            logger.warning("registered, but name_server=%s remark=%s", server.address, printable(response.remark))
+            self._rival = response.remark
+            self._rival_until = self._clock.monotonic() + RIVAL_SECONDS
         if response.body:
             self._adopt_order(KVTable.decode(response.body))
 

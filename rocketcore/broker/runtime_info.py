@@ -14,6 +14,7 @@ from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.services.delay import DelayService
 from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.services.transaction import TransactionService
+from rocketcore.broker.state.discord import told
 from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import MessageStore, StoreConfig
 from rocketcore.broker.store.record_head import RecordHead
@@ -130,9 +131,15 @@ class RuntimeInfo:
         }
 
     def _trouble(self) -> dict[str, str]:
-        """What the store found wrong since the start; names of ours, in docs/architecture.md."""
+        """What is wrong with groups, and what the store found wrong since the start; names of ours, in
+        docs/architecture.md.
+        """
         store = self._context.store
+        discord = self._context.consumers.discord
         return {
+            "brokerOfSameName": self._context.rival(),
+            "unlikeGroups": json.dumps(told(discord.unlike), ensure_ascii=False),
+            "sharedClientIds": json.dumps(told(discord.shared), ensure_ascii=False),
             "damagedMessages": str(store.figures.damaged_records),
             "damagedLogBytes": str(store.recovery.damaged_bytes),
             "tornLogBytes": str(store.recovery.torn_bytes),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from rocketcore import addresses
 from rocketcore.cli.connection import open_admin
+from rocketcore.cli.doctor_groups import look_at_groups
 from rocketcore.cli.failures import EXIT_FAILED
+from rocketcore.cli.finding import Finding
 from rocketcore.cli.options import command
 from rocketcore.cli.render import show_rows
 from rocketcore.codes import MASTER_ID
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rocketcore.admin.statistics import Echo
     from rocketcore.protocol.bodies.route import ClusterInfo
 
-__all__ = ["Finding", "doctor"]
+__all__ = ["doctor"]
 
 DESCRIPTORS: Final = 65536
 """Open files and connections that a busy server wants."""
@@ -30,28 +31,19 @@ DISK_WARN, DISK_FULL = 0.75, 0.90
 """RocketMQ deletes old files from 0.75 on, and refuses messages at 0.90."""
 SKEW_WARN, SKEW_FAIL = 1.0, 30.0
 SLOW: Final = 0.5
+_RENAME: Final = "each sees a part of the messages: give one of them another brokerName, or stop it"
 _ADVERTISE: Final = "set brokerIP1 to an address that clients reach"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at; ``state`` is ok, warn, fail or unknown."""
-
-    check: str
-    target: str
-    state: str
-    detail: str
-    hint: str | None = None
 
 
 @command(
     help="Look for what is wrong: limits and disk of this machine, each name server, each broker at the address that "
-    "it advertises, clocks, versions, and one small message to each broker and back.\n\nExit code 1 where one fails."
+    "it advertises, clocks, versions, one small message to each broker and back, and consumer groups.\n\n"
+    "Exit code 1 where one fails."
 )
 @click.option("--no-message", is_flag=True, help="Send no message.")
 def doctor(no_message: bool) -> int:
     findings = [*_here()]
-    with open_admin(calls=3) as admin:
+    with open_admin(calls=8) as admin:
         views = admin.cluster_infos()
         findings += _name_servers(views)
         known = {address: view for address, view in views.items() if not isinstance(view, RocketError)}
@@ -63,6 +55,8 @@ def doctor(no_message: bool) -> int:
             masters = [each for each in members if each.broker_id == MASTER_ID]
             if masters and not no_message:
                 findings += _echoes(admin.echo())
+            if any(each.alive for each in masters):
+                findings += look_at_groups(admin, members)
     show_rows(
         [
             {
@@ -119,6 +113,7 @@ def _registrations(views: Mapping[str, ClusterInfo]) -> Iterator[Finding]:
     if not everyone:
         yield Finding("brokers", "cluster", "fail", "none is registered", "rocket broker start --namesrv …")
     for name in sorted(everyone):
+        yield from _rivals(name, views)
         missing = [address for address, view in views.items() if name not in view.broker_addr_table]
         if missing:
             yield Finding(
@@ -127,6 +122,19 @@ def _registrations(views: Mapping[str, ClusterInfo]) -> Iterator[Finding]:
             )  # fmt: skip
         elif all(MASTER_ID not in view.broker_addr_table[name].broker_addrs for view in views.values()):
             yield Finding("registration", name, "fail", "has no master", "start its master: nobody can send to it")
+
+
+def _rivals(name: str, views: Mapping[str, ClusterInfo]) -> Iterator[Finding]:
+    """Yield an id that name servers know at different addresses."""
+    seen: dict[int, dict[str, None]] = {}
+    for view in views.values():
+        if (data := view.broker_addr_table.get(name)) is not None:
+            for broker_id, address in data.broker_addrs.items():
+                seen.setdefault(broker_id, {})[address] = None
+    for broker_id, found in seen.items():
+        if len(found) > 1:
+            detail = f"name servers know it at different addresses: {', '.join(found)}"
+            yield Finding("two brokers", f"{name}/{broker_id}", "fail", detail, _RENAME)
 
 
 def _brokers(members: list[BrokerStatus], name_servers: list[str]) -> Iterator[Finding]:
@@ -152,6 +160,8 @@ def _brokers(members: list[BrokerStatus], name_servers: list[str]) -> Iterator[F
         else:
             yield Finding("broker", who, "ok", f"answers at {each.address}")
         runtime = each.runtime or {}
+        if rival := runtime.get("brokerOfSameName"):
+            yield Finding("two brokers", who, "fail", rival, _RENAME)
         version = runtime.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".")
         versions.setdefault(version or "unknown", []).append(who)
         try:

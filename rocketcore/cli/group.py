@@ -91,15 +91,20 @@ def progress_columns(*, waiting: bool) -> Sequence[Column | str]:
 @command(help="Show a group: its settings, members, subscriptions, and how far it is in each queue.")
 @click.argument("group")
 def describe(group: str) -> None:
-    with open_lists() as admin:
+    with open_lists(calls=2) as admin:
         found = admin.describe_group(group)
-    document = group_document(found)
+        document = group_document(found, admin.dead_letter_count(group))
     if current().output not in ("table", "wide"):
         show_object(document)
         admin.check_whole()
         return
-    members, subscriptions, queues = (document.pop(part) for part in ("members", "subscriptions", "queues"))
+    wrong, members, subscriptions, queues = (
+        document.pop(part) for part in ("troubles", "members", "subscriptions", "queues")
+    )
     show_object(document)
+    if wrong:
+        show_title("troubles")
+        show_rows(wrong, ["state", "check", "detail", "hint"])
     if members:
         show_title("members")
         show_rows(members, MEMBER_COLUMNS)

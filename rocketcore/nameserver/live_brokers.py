@@ -23,6 +23,8 @@ LiveKey = tuple[str, str]
 class Connection(Protocol):
     """A broker's connection: compared by identity, and closed when the broker has been silent for too long."""
 
+    closed: bool
+
     def close(self) -> None: ...
 
 

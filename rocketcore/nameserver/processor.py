@@ -163,6 +163,7 @@ class NameServerProcessor:
         return RemotingCommand.response(
             request,
             header=RegisterBrokerResponseHeader(ha_server_addr=result.ha_address, master_addr=result.master_address),
+            remark=_rivalry(broker, result.rival) if result.rival else None,
             body=b"" if order is None else KVTable(table=order).encode(),
         )
 
@@ -366,6 +367,13 @@ class NameServerProcessor:
     def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_NAMESRV_CONFIG (319)."""
         return RemotingCommand.response(request, body=self._running.text().encode("utf-8", "replace"))
+
+
+def _rivalry(broker: BrokerRegistration, rival: str) -> str:
+    return (
+        f"{rival}, which is connected too, has the name and id of this broker, {broker.broker_name}/{broker.broker_id}:"
+        f" {broker.address} took its place"
+    )
 
 
 def _failed(request: RemotingCommand, remark: str) -> RemotingCommand:

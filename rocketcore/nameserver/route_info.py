@@ -82,6 +82,8 @@ class RegisterResult(NamedTuple):
     master_address: str | None = None
     change: MinBrokerIdChange | None = None
     refusal: str = ""
+    rival: str = ""
+    """The address of another broker of this name and id, which is connected too."""
 
 
 class RouteInfoManager:
@@ -205,8 +207,19 @@ class RouteInfoManager:
         if previous is None and len(registered.topics) == 1:
             logger.warning("broker refused, new with one topic broker=%s id=%d", broker.broker_name, broker.broker_id)
             return None
+        rival = ""
         if previous is not None and previous != broker.address:
             self._forget_digests([previous])
+            other = self._live.get((broker.cluster, previous))
+            if (
+                other is not None and other.connection is not None and not other.connection.closed
+            ):  # no broker that moved, it would not be connected
+                rival = previous
+                logger.warning(
+                    "two brokers have one name and id, this address took the place of one that is connected too"
+                    " broker=%s id=%d address=%s other=%s",
+                    broker.broker_name, broker.broker_id, broker.address, previous,
+                )  # fmt: skip
         addresses[broker.broker_id] = broker.address
         first = first or previous is None
 
@@ -224,7 +237,7 @@ class RouteInfoManager:
         change = None
         if min_changed and self.config.notify_min_broker_id_changed:
             change = self._min_id_change(data, None, broker.ha_address)
-        return self._result_for(broker, data, change)
+        return self._result_for(broker, data, change)._replace(rival=rival)
 
     def _applies_topics(self, broker: BrokerRegistration, data: BrokerData) -> bool:
         """Topics are taken from the master, and from the smallest slave of a 5.x broker without one."""

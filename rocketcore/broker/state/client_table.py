@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
+from rocketcore.broker.state.discord import Discord, wants_of
 from rocketcore.codes import LanguageCode, ResponseCode
 from rocketcore.errors import BrokerError
 from rocketcore.protocol.bodies.heartbeat import (
@@ -56,6 +57,8 @@ class ClientChannel:
     last_update: float
     versions: dict[str, int] = field(default_factory=dict)
     """Topic → version of its subscription, of a consumer."""
+    wants: frozenset[tuple[str, str]] = frozenset()
+    """Topics and expressions that a consumer subscribes to."""
 
 
 @dataclass(slots=True)
@@ -134,7 +137,7 @@ class _GroupTable(Generic[GroupT]):
         self._groups_of_channel.setdefault(channel, set()).add(name)
         is_new = known is None or known.client_id != client_id
         if known is not None and not is_new:
-            client.versions = known.versions
+            client.versions, client.wants = known.versions, known.wants
         return group, is_new
 
     def unregister(self, channel: Channel, client_id: str, group_name: str) -> None:
@@ -191,6 +194,8 @@ class ConsumerTable(_GroupTable[ConsumerGroup]):
     ) -> None:
         super().__init__(ConsumerGroup, on_change, expire_after=expire_after, clock=clock)
         self._text = 0
+        self.discord = Discord()
+        """Groups whose members do not agree."""
 
     def find(self, group: str) -> ConsumerGroup | None:
         """Return a group that has connected clients, or None."""
@@ -228,16 +233,25 @@ class ConsumerTable(_GroupTable[ConsumerGroup]):
         group.consume_type = data.consume_type or group.consume_type
         group.message_model = data.message_model or group.message_model
         group.consume_from_where = data.consume_from_where or group.consume_from_where
+        looks = changed
         if not keep_subscriptions:
-            changed |= _adopt(group, group.clients[channel], data.subscription_data_set)
+            client = group.clients[channel]
+            wants = wants_of(data.subscription_data_set)
+            looks |= wants != client.wants
+            client.wants = wants
+            changed |= _adopt(group, client, data.subscription_data_set)
             self._text += text - before
             group.text = text
+        if looks and (len(group.clients) > 1 or group.name in self.discord.unlike):
+            self.discord.look(group.name, group.clients.values())
         if changed:
             self._on_change(group)
         return changed
 
     def _remove(self, group: ConsumerGroup, channels: Iterable[Channel]) -> None:
         super()._remove(group, channels)
+        if group.name in self.discord.unlike or group.name in self.discord.shared:
+            self.discord.look(group.name, group.clients.values())
         if not group.clients:
             self._text -= group.text
             group.subscriptions.clear()  # a group of this name that comes has its own: nobody goes by these any more

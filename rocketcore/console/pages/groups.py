@@ -67,7 +67,7 @@ async def group(visit: Visit) -> Page:
     if tab not in TABS:
         raise BadRequest(f"tab is one of {', '.join(TABS)}, got {tab[:40]!r}")
     found = await visit.admin.describe_group(name)
-    document = group_document(found)
+    document = group_document(found, await visit.admin.dead_letter_count(name))
     topics = sorted({row["topic"] for row in document["queues"] if not row["topic"].startswith("%")})
     settings = [(broker, group_row(name, config)) for broker, config in found.configs.items()]
     data: dict[str, Any] = {

@@ -83,6 +83,8 @@ BOUNDS = {
     "state.consumer_offset:ConsumerOffsets._offsets": "consumer_offset.CAPACITY",
     "state.consumer_offset:ConsumerOffsets._pulled": "consumer_offset.CAPACITY",
     "state.consumer_offset:ConsumerOffsets._resets": "consumer_offset.CAPACITY",
+    "state.discord:Discord.shared": "MOST_GROUPS",
+    "state.discord:Discord.unlike": "MOST_GROUPS",
     "state.half_messages:HalfMessages._moved": "half messages that were asked about and are undecided: " + LOG,
     "state.half_messages:HalfMessages._outcomes": "REMEMBERED",
     "state.half_messages:OpMessages._marks": "one for _OPS_PER_MARK op messages: " + LOG,

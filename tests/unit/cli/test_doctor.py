@@ -76,3 +76,10 @@ def test_clocks(stored_at: int, skew: float, state: str) -> None:
 def test_messages_that_are_slow_or_lost() -> None:
     found = list(_echoes({"a": Echo(0.9, 0, 900, 500), "b": RequestTimeout("no answer")}))
     assert [(each.target, each.state) for each in found if each.check == "message"] == [("a", "warn"), ("b", "fail")]
+
+
+def test_an_id_at_two_addresses_is_two_brokers() -> None:
+    [finding] = _registrations({"n:1": view(a={0: "x:1"}), "n:2": view(a={0: "x:2"})})
+    assert (finding.check, finding.target, finding.state) == ("two brokers", "a/0", "fail")
+    found = list(_brokers([member("10.0.0.1:1", brokerOfSameName="x:2, which is connected too")], ["10.0.0.7:9876"]))
+    assert [(each.check, each.state) for each in found if each.check == "two brokers"] == [("two brokers", "fail")]

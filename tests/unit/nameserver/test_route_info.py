@@ -496,3 +496,28 @@ def test_zone_filter_keeps_the_zone_and_the_masterless() -> None:
     assert [data.broker_name for data in filtered.broker_datas] == ["a", "m"]
     assert [queues.broker_name for queues in filtered.queue_datas] == ["a", "m"]
     assert list(filtered.filter_server_table) == ["10.0.0.1:1"]
+
+
+def test_two_brokers_of_one_name_are_told_apart_from_one_that_moved(caplog: pytest.LogCaptureFixture) -> None:
+    table = Table()
+    first, second = Connection(), Connection()
+    table.register("T", "U", connection=first)
+    result = table.register("T", "U", address="10.0.0.2:1", connection=second)
+    assert result is not None
+    assert result.rival == "10.0.0.1:1"
+    result = table.register("T", "U", connection=first)
+    assert result is not None
+    assert result.rival == "10.0.0.2:1"
+    told = [record.getMessage() for record in caplog.records if "two brokers have one name" in record.getMessage()]
+    assert [text.partition("broker=")[2] for text in told] == [
+        "a id=0 address=10.0.0.2:1 other=10.0.0.1:1",
+        "a id=0 address=10.0.0.1:1 other=10.0.0.2:1",
+    ]
+    caplog.clear()
+    moved = Table()
+    moved.register("T", "U", connection=first)
+    first.close()
+    result = moved.register("T", "U", address="10.0.0.2:1", connection=second)
+    assert result is not None
+    assert not result.rival
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]

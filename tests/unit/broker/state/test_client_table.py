@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from rocketcore.broker.state.client_table import MOST_TEXT, PER_CONNECTION, ConsumerGroup, ConsumerTable, ProducerTable
-from rocketcore.codes import LanguageCode, ResponseCode
+from rocketcore.codes import TOOLS_GROUP, LanguageCode, ResponseCode
 from rocketcore.errors import BrokerError
 from rocketcore.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rocketcore.service import ManualClock
@@ -225,3 +225,58 @@ def test_subscriptions_are_bounded_and_short_ones_always_fit(table: Table) -> No
     for each in connections:
         table.consumers.channel_closed(each)
     assert table.consumers._text == 0
+
+
+def test_members_that_subscribe_to_different_things_are_told_of_once(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = channel(), channel()
+    table.beat(first, "c1", data("T1", "%RETRY%g"))
+    table.beat(second, "c2", data("T1"))  # the retry topic is not the members' affair
+    assert table.consumers.discord.unlike == {}
+    table.beat(second, "c2", data("T2", version=2, expression="a"))
+    for _ in range(3):
+        table.beat(first, "c1", data("T1"))
+        table.beat(second, "c2", data("T2", version=2, expression="a"))
+    said = "c1 wants T1[*]; c2 wants T2[a]"
+    assert table.consumers.discord.unlike == {"g": said}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"members of a group subscribe to different things group=g {said}"
+    ]
+    table.beat(second, "c2", data("T1", version=3))
+    assert table.consumers.discord.unlike == {}
+
+
+@pytest.mark.parametrize("expressions", [("a", "b"), ("*", "a || b")])
+def test_other_expressions_are_other_subscriptions(table: Table, expressions: tuple[str, str]) -> None:
+    for number, expression in enumerate(expressions):
+        table.beat(channel(), f"c{number}", data("T", expression=expression))
+    assert list(table.consumers.discord.unlike) == ["g"]
+
+
+def test_tools_may_want_different_things(table: Table) -> None:
+    for number in range(2):
+        table.beat(channel(), f"c{number}", replace(data(f"T{number}"), group_name=TOOLS_GROUP))
+    assert table.consumers.discord.unlike == {}
+
+
+@pytest.mark.parametrize("end", ["close", "unregister", "expire"])
+def test_two_members_of_one_client_id_are_told_of_until_one_goes(
+    table: Table, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = channel(), channel()
+    table.beat(first, "app", data("T"))
+    table.clock.advance(100.0)
+    for _ in range(3):
+        table.beat(second, "app", data("T"))
+    assert list(table.consumers.discord.shared) == ["g"]
+    [text] = [record.getMessage() for record in caplog.records]
+    assert text.startswith("one client id has two connections in a group group=g app at ")
+    if end == "close":
+        table.consumers.channel_closed(first)
+    elif end == "unregister":
+        table.consumers.unregister(first, "app", "g")
+    else:
+        table.clock.advance(100.0)
+        table.consumers.expire()
+    assert table.consumers.discord.shared == {}
