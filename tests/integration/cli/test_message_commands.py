@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
+import os
 import re
 import shlex
 import sys
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore.local import LocalCluster
+from rocketcore.printable import printable
 from tests.fixtures.commands import Rocket
 from tests.fixtures.processes import Processes
 from tests.fixtures.stores import fail_reads_from
@@ -317,3 +320,34 @@ def test_the_end_of_a_time_is_no_part_of_it(rocket: Rocket, tmp_path: Path) -> N
         file = str(tmp_path / f"{until}.jsonl")
         code, out, err = rocket("message", "export", "ends-of-times", "-o", file, "--until", until)
         assert (code, len(Path(file).read_text().splitlines())) == (0, found), err
+
+
+def test_bodies_are_the_content_of_files_of_any_name(
+    rocket: Rocket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [
+        b"data[1]", b"{a,b}", b"q?", b"*", b"back\\slash", b"two  words", b"2024-05-01T12:00:00", b"file:x", b"_x",
+        b".x", b"100%25 %s", "\U0001f680".encode(), b"latin-\xe9", b"-", b"@at", b"~", b"$HOME", b"new\nline",
+    ]  # fmt: skip
+    (tmp_path / "data1").write_bytes(b"wrong")
+    for name in names:
+        Path(os.fsdecode(name)).write_bytes(b"body of " + name + b"\r\n\n")
+    rocket("topic", "create", "bodies-of-files", "--queues", "1")
+    code, _, err = rocket("produce", "bodies-of-files", "-q", *(f"@{os.fsdecode(name)}" for name in names))
+    assert code == 0, err
+    _, out, _ = rocket("tail", "bodies-of-files", "-o", "start", "-e", "--output", "jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    found = [row["body"].encode() if "body" in row else base64.b64decode(row["body_base64"]) for row in rows]
+    assert found == [b"body of " + name + b"\r\n\n" for name in names]
+    for name in ("absent[1]", "latin-\udce9-absent", ".", ""):
+        code, _, err = rocket("produce", "bodies-of-files", "-q", f"@{name}")
+        assert (code, "Traceback" in err) == (2, False), err
+        assert f"{printable(name)}: " in err
+
+
+def test_lines_of_text_are_bodies_as_they_stand(rocket: Rocket) -> None:
+    rocket("topic", "create", "lines-of-text", "--queues", "1")
+    assert rocket("produce", "lines-of-text", "-q", stdin=b" a \r\r\n\n\r\nb\tc\r\n\xef\xbb\xbfd")[0] == 0
+    _, out, _ = rocket("tail", "lines-of-text", "-o", "start", "-e", "--output", "jsonl")
+    assert [json.loads(line)["body"] for line in out.splitlines()] == [" a \r", "b\tc", "\ufeffd"]
