@@ -18,6 +18,10 @@ SANITIZE_OPTIONS ?=
 COMPARE_OPTIONS ?=
 SPARK_VERSIONS ?= 4.1 4.2 4.3
 SPARK_OPTIONS ?= tests/spark
+# What uses the libraries that we need: the rest of the tests asks the same of our own code once more.
+LOWEST_OPTIONS ?= tests/unit tests/integration/cli tests/integration/console tests/integration/test_arrow.py \
+	tests/integration/test_local_cluster.py tests/integration/test_readme.py tests/integration/test_telemetry.py \
+	tests/integration/test_tls.py tests/spark/test_batch.py tests/spark/test_session.py
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Hundreds of processes start in a run of the tests: none compiles again what another has, whatever the environment says.
@@ -25,11 +29,12 @@ export PYTHONDONTWRITEBYTECODE :=
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint interop spark-cluster spark-matrix build package-check clean
+.PHONY: help setup demo test test-lowest fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint interop spark-cluster spark-matrix build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
 	@echo 'make test      run the tests in three processes; those against Apache RocketMQ too where a JDK and Maven are there'
+	@echo 'make test-lowest   tests with the lowest version that pyproject.toml allows of everything (LOWEST_OPTIONS="tests/unit")'
 	@echo 'make fault     kill the broker, damage its files, fail every call on them; look for lost messages (minutes)'
 	@echo 'make fault-streams   kill drivers, workers, brokers and name servers under Spark streams (JDK, Maven; an hour)'
 	@echo 'make soak      five minutes of load while name servers die, and on a disk that is soon full; Spark tasks of 10 M rows'
@@ -52,7 +57,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.stamp-packages: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet 'setuptools>=77' 'Cython>=3.1' wheel
+	$(BIN)/python -m pip install --quiet 'setuptools>=77.0.1' 'Cython>=3.1' wheel
 	ROCKETCORE_NO_KERNELS=1 $(BIN)/python -m pip install --quiet --no-build-isolation --editable '.[dev]'
 	@touch $@
 
@@ -65,6 +70,27 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) $(TEST_OPTIONS)
+
+# An environment of its own, with the kernels that are built already. What mcp needs is newer than what others allow at the
+# lowest, and lies beside. Old releases warn of what is new in others: starlette of anyio, PySpark 4.1 of its own sockets.
+LOWEST := $(VENV)-lowest
+test-lowest: $(LOWEST)/.stamp
+	PATH="$(CURDIR)/$(LOWEST)/bin:$$PATH" $(LOWEST)/bin/python -m pytest -n $(TEST_PROCESSES) \
+		-m 'not spark_cluster and not interop and not soak and not fault' \
+		-W 'ignore:The anyio.abc.BlockingPortal alias:DeprecationWarning' -W 'ignore:unclosed <socket:ResourceWarning' \
+		--ignore tests/integration/cli/test_mcp.py $(LOWEST_OPTIONS)
+	PYTHONPATH=$(LOWEST)/mcp $(LOWEST)/bin/python -m pytest tests/integration/cli/test_mcp.py
+
+$(LOWEST)/.stamp: pyproject.toml .ci/lowest_versions.py | setup
+	rm -rf $(LOWEST)
+	$(BIN)/python -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet 'setuptools>=77.0.1' 'Cython>=3.1' wheel
+	$(BIN)/python .ci/lowest_versions.py --without mcp --without fuzz >$(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet -r $(LOWEST)/lowest.txt
+	$(BIN)/python .ci/lowest_versions.py mcp >$(LOWEST)/lowest-mcp.txt
+	$(LOWEST)/bin/python -m pip install --quiet --target $(LOWEST)/mcp -r $(LOWEST)/lowest-mcp.txt
+	ROCKETCORE_NO_KERNELS=1 $(LOWEST)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
 
 fault: setup
 	ROCKETCORE_FAULT_CYCLES=$${ROCKETCORE_FAULT_CYCLES:-200} \
@@ -121,7 +147,7 @@ spark-matrix: $(SPARK_VERSIONS:%=$(VENV)-matrix/pyspark-%/.stamp)
 
 $(VENV)-matrix/pyspark-%/.stamp: pyproject.toml | setup
 	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet 'setuptools>=77' 'Cython>=3.1' wheel
+	$(@D)/bin/python -m pip install --quiet 'setuptools>=77.0.1' 'Cython>=3.1' wheel
 	ROCKETCORE_NO_KERNELS=1 $(@D)/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]' 'pyspark==$*.*'
 	@touch $@
 

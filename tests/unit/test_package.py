@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,54 @@ def test_what_is_required_is_what_is_imported() -> None:
     modules_of = {"opentelemetry": "opentelemetry-api"}
     third_party = {modules_of.get(module, module) for module in third_party}
     assert third_party - required <= set().union(*(extras[name] for name in users)), "imported, and in no extra"
+
+
+@pytest.fixture(scope="module")
+def lowest() -> Callable[..., dict[str, str]]:
+    found: Callable[..., dict[str, str]] = runpy.run_path(str(ROOT / ".ci" / "lowest_versions.py"))["lowest"]
+    return found
+
+
+def test_everything_that_is_required_has_a_lowest_version(lowest: Callable[..., dict[str, str]]) -> None:
+    """Which ``make test-lowest`` installs; a bound that is no release of its own is seen there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = names(project["dependencies"])
+    for requirements in project["optional-dependencies"].values():
+        wanted |= names(requirements)
+    found = lowest()
+    assert set(found) == wanted - {"rocketcore"}
+    assert all(f"{name}>={version}" in (ROOT / "pyproject.toml").read_text() for name, version in found.items())
+    assert not {"mcp", "atheris"} & set(lowest(without=["mcp", "fuzz"]))
+    assert set(lowest(extras=["spark"])) - set(lowest(extras=["arrow"])) == {"pyspark"}
+
+
+@pytest.mark.parametrize(
+    ("requirements", "said"),
+    [
+        (["a"], "says no lowest version"),
+        (["a<3"], "says no lowest version"),
+        (["a==3"], "says no lowest version"),
+        (["!"], "is no requirement"),
+    ],
+)
+def test_a_requirement_without_a_lowest_version_is_named(
+    lowest: Callable[..., dict[str, str]], tmp_path: Path, requirements: list[str], said: str
+) -> None:
+    project = tmp_path / "pyproject.toml"
+    project.write_text(f"[project]\nname = 'x'\ndependencies = {requirements}\n")
+    with pytest.raises(ValueError, match=said):
+        lowest(project)
+    with pytest.raises(ValueError, match="has no extra nothing"):
+        lowest(project, without=["nothing"])
+
+
+def test_of_two_bounds_the_higher_one_is_the_lowest_version(
+    lowest: Callable[..., dict[str, str]], tmp_path: Path
+) -> None:
+    project = tmp_path / "pyproject.toml"
+    project.write_text(
+        "[project]\nname = 'x'\ndependencies = ['a>=1.9', 'b >= 2, <3; python_version > \"3\"']\n"
+        "[project.optional-dependencies]\none = ['a>=1.10']\ntwo = ['x[one, one]', 'c[d]>=4']\n"
+    )
+    assert lowest(project, extras=["two"]) == {"a": "1.10", "b": "2", "c": "4"}
+    assert lowest(project, extras=["two"], without=["one"]) == {"a": "1.9", "b": "2", "c": "4"}

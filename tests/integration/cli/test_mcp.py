@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 
 from rocketcore.admin.client import Admin, AsyncAdmin
 from rocketcore.cli.mcp import server_of
@@ -140,7 +140,7 @@ def test_a_process_on_stdin_and_stdout(cluster: LocalCluster, topic: str) -> Non
             args=["-m", "rocketcore.cli.main", "mcp", "--namesrv", cluster.namesrv],
             env={**os.environ},
         )
-        async with asyncio.timeout(60), Client(process) as client:
+        async with asyncio.timeout(60), Client(stdio_client(process)) as client:
             assert (await call(client, "list_topics", containing=topic))["total"] == 1
 
     asyncio.run(run())
