@@ -4,6 +4,10 @@ One task per name server keeps its registration: at once at start, again every p
 topic. A name server forgets a broker whose connection closes, and one that starts again knows none. So a connection
 that closes is made again, at once and then every 0.3 s or sooner, and everything is registered anew.
 Name servers do not wait for one another: one that is dead, or accepts and never answers, delays none of the others.
+
+A name with several addresses of a kind, as of a headless service, is several name servers: a client may ask any of
+them. It is looked up again every period. One address of each kind is one machine, such as ``localhost``; and over TLS a
+name is asked as it stands, since that is what a certificate is for.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rocketcore._fast.crc32 import crc32
+from rocketcore.addresses import join, split
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.codes import RequestCode, ResponseCode
@@ -31,6 +36,7 @@ from rocketcore.protocol.headers.nameserver import (
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
+from rocketcore.transport.lookup import HostLookup
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +56,10 @@ _PERIOD_LIMITS = (10.0, 60.0)
 
 @dataclass(slots=True, eq=False)
 class _NameServer:
+    name: str
+    """As it is configured."""
     address: str
+    """What its name stands for: one of its addresses, or itself."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     topics: dict[str, TopicConfig] = field(default_factory=dict)
     """Topics that changed since the last registration; empty: register everything."""
@@ -83,7 +92,9 @@ class OuterApi:
         self._address = address
         self._topics = topics
         self._clock = clock
+        self._lookup = HostLookup()
         self._servers: list[_NameServer] = []
+        self._watches: list[asyncio.Task[None]] = []
         self._routes: dict[str, tuple[float, TopicRouteData | None]] = {}
         self._adopting = False
         self._rival = ""
@@ -121,23 +132,71 @@ class OuterApi:
 
     async def start(self) -> None:
         """Begin to keep the registrations, and wait until each name server was asked once or a second passed."""
-        self._servers = [_NameServer(address) for address in self._config().name_servers]
-        for server in self._servers:
-            server.task = asyncio.create_task(self._keep(server), name=f"broker-register-{server.address}")
+        names = self._config().name_servers
+        found = [asyncio.create_task(self._find(name), name=f"broker-find-{name}") for name in names]
+        self._watches = [
+            asyncio.create_task(self._watch(name, first), name=f"broker-watch-{name}")
+            for name, first in zip(names, found, strict=True)
+        ]
         try:
             async with asyncio.timeout(_START_SECONDS):
+                await asyncio.gather(*map(asyncio.shield, found))
                 await asyncio.gather(*(server.asked.wait() for server in self._servers))
         except TimeoutError:
             logger.warning("name servers have not answered yet name_servers=%s", self._config().namesrv_addr)
 
+    async def _watch(self, name: str, first: asyncio.Task[None]) -> None:
+        """Keep up with the addresses of a name."""
+        await first
+        while True:
+            await asyncio.sleep(self._period())
+            await self._find(name)
+
+    async def _find(self, name: str) -> None:
+        """Look a name up; begin with addresses that are new, and leave those that it has no more."""
+        addresses = await self._addresses_of(name)
+        known = {server.address: server for server in self._servers if server.name == name}
+        if addresses is None:
+            addresses = list(known) or [name]
+        for address in addresses:
+            if address not in known:
+                server = _NameServer(name, address)
+                self._servers.append(server)
+                server.task = asyncio.create_task(self._keep(server), name=f"broker-register-{address}")
+        for address in known.keys() - set(addresses):
+            gone = known[address]
+            self._servers.remove(gone)
+            if gone.task is not None:
+                gone.task.cancel()
+            logger.info("name server left name=%s address=%s", name, address)
+
+    async def _addresses_of(self, name: str) -> list[str] | None:
+        """Return what a name stands for, None where that cannot be found out now."""
+        if self._client.is_secured:
+            return [name]
+        try:
+            host, port = split(name)
+            found = await self._lookup.find_async(host, port)
+        except (OSError, ValueError) as error:
+            logger.debug("name server not looked up name=%s error=%s", name, error)
+            return None
+        by_family: dict[int, list[str]] = {}
+        for family, _, _, _, target in found:
+            ips = by_family.setdefault(family, [])
+            if target[0] not in ips:
+                ips.append(target[0])
+        if max(map(len, by_family.values())) == 1:
+            return [name]
+        return [join(ip, port) for ips in by_family.values() for ip in ips]
+
     @property
     def registered(self) -> int:
-        """How many name servers have the registration."""
-        return sum(server.registered for server in self._servers)
+        """How many of the configured name servers have the registration, at one of their addresses at least."""
+        return len({server.name for server in self._servers if server.registered})
 
     async def stop(self) -> None:
         """Sign off from every name server, all at the same time; end the tasks."""
-        tasks = [server.task for server in self._servers if server.task is not None]
+        tasks = [*self._watches, *(server.task for server in self._servers if server.task is not None)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -173,7 +232,8 @@ class OuterApi:
                 if not server.failing:
                     expected = isinstance(error, (RocketError, OSError))
                     message = "registration failed name_server=%s error=%s"
-                    logger.warning(message, server.address, error, exc_info=not expected)
+                    level = logging.INFO if self._others_may_do(server) else logging.WARNING
+                    logger.log(level, message, server.address, error, exc_info=not expected)
                 if isinstance(error, RequestTimeout):
                     # What is at the other end may have gone without a word; the next attempt takes a new connection.
                     self._client.close_channel(server.address)
@@ -192,12 +252,19 @@ class OuterApi:
                 elif server.lost:
                     await asyncio.sleep(retries.next())
 
+    def _others_may_do(self, server: _NameServer) -> bool:
+        """Say whether another address of the same name has the registration, or has yet to be asked."""
+        others = [other for other in self._servers if other.name == server.name and other is not server]
+        return any(other.registered or not other.asked.is_set() for other in others)
+
+    def _period(self) -> float:
+        low, high = _PERIOD_LIMITS
+        return max(low, min(self._config().register_name_server_period / 1000, high))
+
     async def _wait(self, server: _NameServer) -> None:
         """Return when it is time to register again: a change, a lost connection, the end of the period."""
-        low, high = _PERIOD_LIMITS
-        period = max(low, min(self._config().register_name_server_period / 1000, high))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(period):
+            async with asyncio.timeout(self._period()):
                 await server.changed.wait()
 
     def _connection_lost(self, channel: Channel) -> None:

@@ -59,6 +59,11 @@ class RemotingClient(BaseClient):
         self._endpoint.close_callbacks.append(self._channel_closed)
 
     @property
+    def is_secured(self) -> bool:
+        """Whether its connections are over TLS."""
+        return self._tls is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether it may have connections."""
         return not self._closed
