@@ -222,7 +222,7 @@ class PopProcessor:
         for number, (name, queue_id, _) in enumerate(places):
             await self._step(number, check)
             if header.order:
-                if self._ordered.has_message((name, group, queue_id)):
+                if self._ordered.has_message((name, group, queue_id), header.attempt_id or ""):
                     return True
             elif self._pop.rest(name, group, queue_id):
                 return True

@@ -9,13 +9,13 @@ Java: ``ConsumerOrderInfoManager``, ``PopMessageProcessor`` (5.5.0).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.selection import Selection
 from rocketcore.broker.services.pop import Asked, PopService, Taken, queue_offsets
-from rocketcore.broker.state.pop_state import QueueKey
+from rocketcore.broker.state.pop_state import Checkpoint, QueueKey
 from rocketcore.broker.store import GetResult, GetStatus
 from rocketcore.protocol.pop_info import NORMAL
 
@@ -43,20 +43,21 @@ class OrderedPops:
         if not handed_out:
             return await self._pop.take(asked, key, count, max_bytes, wanted, in_order=True)
         now = self._context.clock.monotonic()
-        attempt_id = asked.attempt_id
-        repeats = bool(attempt_id) and all(each.attempt_id == attempt_id for each in handed_out.values())
+        repeats = _has_attempt(handed_out, asked.attempt_id)
         if not repeats and any(each.due > now for each in handed_out.values()):
             return None
         offsets = sorted(handed_out)
         following = None if repeats or count <= len(offsets) else _Following(count - len(offsets), max_bytes, wanted)
         return await self._again(asked, key, offsets[:count], repeats, following)
 
-    def has_message(self, key: QueueKey) -> bool:
-        """Whether a POP in order would get something of a queue now."""
+    def has_message(self, key: QueueKey, attempt_id: str) -> bool:
+        """Whether a POP in order with this attempt id would get something of a queue now."""
         handed_out = self._pop.state.in_order(key)
         if not handed_out:
             topic, group, queue_id = key
             return self._pop.rest(topic, group, queue_id) > 0
+        if _has_attempt(handed_out, attempt_id):
+            return True
         now = self._context.clock.monotonic()
         return all(each.due <= now for each in handed_out.values())
 
@@ -117,6 +118,11 @@ class OrderedPops:
         wanted = following.wanted
         found = await self._pop.read(asked, topic, queue_id, begin, most, wanted.sorted_codes, wanted.properties, size)
         return found if len(found.body) <= size else None  # the first message of an answer may be longer than it
+
+
+def _has_attempt(handed_out: Mapping[int, Checkpoint], attempt_id: str) -> bool:
+    """Whether all that was handed out was by this attempt, which gets it again."""
+    return bool(attempt_id) and all(each.attempt_id == attempt_id for each in handed_out.values())
 
 
 def order_count_info(taken: list[Taken]) -> str:

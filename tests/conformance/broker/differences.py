@@ -24,6 +24,9 @@ APACHES_FIELDS = {"topicSysFlag", "groupSysFlag"}
 
 DIFFERENCES = {
     "the offset behind the end of an empty queue": Difference("2", "0", "200050 of an empty queue"),
+    "popped again in order beside what was acknowledged": Difference(
+        [b"1", b"2", b"3"], [b"1", b"3"], "200050 in order, of what was handed out and whose time is over"
+    ),
     "a look at what was handed out in order": Difference([b"x"], [], "200050, 200052, 200053 of a group that pops"),
     "popped in order before a deletion": Difference([], [b"x"], "200050 in order after the group or the topic"),
     "a subscription that a pull brought": Difference(True, False, "208, 321, 345: subscriptions that pulls"),

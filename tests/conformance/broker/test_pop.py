@@ -253,6 +253,35 @@ def test_an_empty_queue_and_an_offset_behind_its_end(broker: Connection) -> None
     broker.eventually(lambda: broker.ask(14, at).fields == {"offset": stays})
 
 
+def test_who_asks_with_the_attempt_that_has_the_messages_is_told_of_them(broker: Connection) -> None:
+    topic, group = broker.topic(), broker.group()
+    broker.sent(topic, b"x")
+    assert broker.ask(200050, pop_fields(topic, group, order="true", attemptId="a")).bodies == [b"x"]
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "pollTime": "0", "bornTime": "0", "order": "true"}
+    for attempt, has in (("a", "true"), ("b", "false")):
+        assert broker.ask(200054, {**fields, "attemptId": attempt}).fields["hasMsg"] == has
+
+
+def test_what_was_acknowledged_between_others_in_order(broker: Connection) -> None:
+    """Of three the first and the third are acknowledged; the second comes again, and new messages behind it."""
+    topic, group = broker.topic(), broker.group()
+    broker.sent(topic, b"0", b"1", b"2", b"3")
+    popped = broker.ask(200050, pop_fields(topic, group, count=3, order="true", invisibleTime="60000"))
+    assert popped.bodies == [b"0", b"1", b"2"]
+    for offset in (0, 2):
+        assert broker.ask(200051, ack_fields(topic, group, popped, offset)).code == 0
+    later = {**ack_fields(topic, group, popped, 1), "invisibleTime": "300"}
+    assert broker.ask(200053, later).code == 0
+    seen: list[list[bytes]] = []
+
+    def comes() -> bool:
+        seen.append(broker.ask(200050, pop_fields(topic, group, count=3, order="true")).bodies)
+        return bool(seen[-1])
+
+    broker.eventually(comes)
+    assert seen[-1] == expected(broker, "popped again in order beside what was acknowledged")
+
+
 def test_a_look_at_what_was_handed_out_in_order(broker: Connection) -> None:
     topic, group = broker.topic(), broker.group()
     broker.sent(topic, b"x")
