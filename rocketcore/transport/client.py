@@ -202,6 +202,7 @@ class RemotingClient(BaseClient):
         channel = self._channels.pop(address, None)
         if channel is not None:
             channel.close()
+            self._lookup.give_up(*self._target(address))
 
     async def close(self) -> None:
         """Close all connections; outstanding requests fail with ConnectionLost. Resumes a close that was cancelled."""
@@ -302,6 +303,7 @@ class RemotingClient(BaseClient):
                 sock.close()
                 raise
             else:
+                self._lookup.took(host, port, target, addresses)
                 return sock
         assert failure is not None, "a look-up raises where there is no address"
         raise failure

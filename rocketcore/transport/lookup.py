@@ -3,6 +3,8 @@
 ``getaddrinfo`` takes as long as the system's resolver does, whatever time the caller has. So it runs on a thread of its
 own, which nobody has to wait for, also not an event loop that ends, as for those of its executor. Who asks for a host
 that is being looked up waits for the same thread: a resolver that hangs costs one thread a host.
+
+Of several addresses the one that a client gave up comes last the next time: it may take connections and answer nothing.
 """
 
 from __future__ import annotations
@@ -28,16 +30,34 @@ class HostLookup:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the table
         self._running: dict[tuple[str, int], Future[list[Address]]] = {}
+        self._taken: dict[tuple[str, int], Any] = {}
+        self._given_up: dict[tuple[str, int], Any] = {}
 
     def find(self, host: str, port: int, timeout: float) -> list[Address]:
         """Look up and wait; raises TimeoutError after ``timeout`` seconds as well."""
-        return _numeric(host, port) or self._look_up(host, port).result(max(0.0, timeout))
+        return _numeric(host, port) or self._ordered(host, port, self._look_up(host, port).result(max(0.0, timeout)))
 
     async def find_async(self, host: str, port: int) -> list[Address]:
         """Look up and let the loop go on meanwhile; may be cancelled."""
         import asyncio
 
-        return _numeric(host, port) or await asyncio.wrap_future(self._look_up(host, port))
+        known = _numeric(host, port)
+        return known or self._ordered(host, port, await asyncio.wrap_future(self._look_up(host, port)))
+
+    def took(self, host: str, port: int, target: object, addresses: list[Address]) -> None:
+        """Note which of the addresses of a host has a connection now."""
+        if len(addresses) > 1:
+            self._taken[host, port] = target
+
+    def give_up(self, host: str, port: int) -> None:
+        """Note that the connection to a host is given up: another of its addresses is to be tried first."""
+        target = self._taken.pop((host, port), None)
+        if target is not None:
+            self._given_up[host, port] = target
+
+    def _ordered(self, host: str, port: int, found: list[Address]) -> list[Address]:
+        last = self._given_up.get((host, port))
+        return found if last is None else sorted(found, key=lambda address: address[4] == last)
 
     def _look_up(self, host: str, port: int) -> Future[list[Address]]:
         with self._lock:

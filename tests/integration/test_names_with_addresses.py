@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rocketcore import addresses
+from rocketcore import addresses, aio
+from rocketcore.client.sync import Producer
+from rocketcore.errors import RequestTimeout
+from rocketcore.local import LocalCluster
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.server import NameServer
 from rocketcore.transport import lookup
@@ -92,3 +96,27 @@ def test_a_broker_is_registered_at_each_address(
     assert not [record for record in caplog.records if "outer_api" in record.name], (
         "an address that refuses is no alarm"
     )
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_client_leaves_an_address_that_hangs(
+    cluster: LocalCluster, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch, blocking: bool
+) -> None:
+    """What takes connections and answers nothing is behind the first address: one call fails, and the next does not."""
+    topic, (_, port) = make_topic(), addresses.split(cluster.namesrv)
+    Resolver(monkeypatch, "127.0.0.7", "127.0.0.1")
+
+    async def ask() -> None:
+        async with aio.Producer(f"ns.test:{port}", group="p", timeout=1.0) as producer:
+            with pytest.raises(RequestTimeout):
+                await producer.send(topic, b"1", timeout=1.0)
+            assert await producer.send(topic, b"1", timeout=20.0)
+
+    with socket.create_server(("127.0.0.7", port)):
+        if not blocking:
+            asyncio.run(ask())
+            return
+        with Producer(f"ns.test:{port}", group="p", timeout=1.0) as producer:
+            with pytest.raises(RequestTimeout):
+                producer.send(topic, b"1", timeout=1.0)
+            assert producer.send(topic, b"1", timeout=20.0)

@@ -221,6 +221,7 @@ class BlockingRemotingClient(BaseClient):
         slot = self._slots.get(address)
         if slot is not None and slot.channel is not None:
             slot.channel.close()
+            self._lookup.give_up(*self._target(address))
 
     def close(self) -> None:
         """Close all connections; outstanding requests fail with ConnectionLost."""
@@ -312,6 +313,7 @@ class BlockingRemotingClient(BaseClient):
                 sock.close()
                 failure = error
             else:
+                self._lookup.took(host, port, target, addresses)
                 return sock
         assert failure is not None, "a look-up raises where there is no address"
         raise failure
