@@ -126,11 +126,17 @@ class RetryLater(Exception):
     """Raised by a handler: deliver this message again, after about ``delay`` seconds if given.
 
     Redelivery is by RocketMQ's delay levels: the smallest level that is at least ``delay`` is used.
+
+    of  in a handler of batches: only these messages come again, the others are done; default: all of the batch
     """
 
-    def __init__(self, delay: float | timedelta | None = None) -> None:
+    def __init__(self, delay: float | timedelta | None = None, *, of: Iterable[ReceivedMessage] | None = None) -> None:
         super().__init__(delay)
         self.delay = _retry_seconds(delay)
+        self.of = None if of is None else tuple(of)
+        for message in self.of or ():
+            if not isinstance(message, ReceivedMessage):
+                raise TypeError(f"RetryLater(of=…) names messages, got {type(message).__name__} among them")
 
     @property
     def reason(self) -> BaseException | None:

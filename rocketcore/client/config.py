@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 from rocketcore.client.addresses import DEFAULT_NAMESRV, NameServers, name_server_list
 from rocketcore.client.hooks import Hook, check_hooks, rpc_hooks
+from rocketcore.client.listeners import QueueListener
 from rocketcore.client.selectors import Selector, find_selector
 from rocketcore.codes import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, MAX_MESSAGE_BYTES, TRACE_TOPIC
 from rocketcore.config_file import setting
@@ -298,6 +299,12 @@ class ConsumerConfig(ClientConfig):
         30.0, "SimpleConsumer, POP mode: time to acknowledge a message", unit="s", property="popInvisibleTime"
     )
     auto_commit: bool = setting(False, "PullConsumer: commit what earlier polls returned")
+    on_assign: QueueListener | None = setting(
+        None, "told of queues that have come: a function or a coroutine function", property="messageQueueListener"
+    )
+    on_revoke: QueueListener | None = setting(
+        None, "told of queues before they go, on close too; what it commits is stored", property="messageQueueListener"
+    )
     allocate: str | AllocateStrategy = setting(
         "AVG", "allocation strategy: a name or a function", property="allocateMessageQueueStrategy"
     )
@@ -322,6 +329,10 @@ class ConsumerConfig(ClientConfig):
         _enter_namespace(self)
         check_group(self.group)
         find_strategy(self.allocate)
+        for name in ("on_assign", "on_revoke"):
+            listener = getattr(self, name)
+            if listener is not None and not callable(listener):
+                raise ConfigError(f"{name} is a function or a coroutine function, got {type(listener).__name__}")
         _check_above_zero(
             self,
             "threads",
@@ -412,6 +423,8 @@ class ConsumerOptions(ClientOptions, total=False):
     pop: bool
     invisible: float
     auto_commit: bool
+    on_assign: QueueListener | None
+    on_revoke: QueueListener | None
     allocate: str | AllocateStrategy
     rebalance_interval: float
     persist_interval: float

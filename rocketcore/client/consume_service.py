@@ -13,21 +13,18 @@ RocketMQ 5.5.0: ``ConsumeMessageConcurrentlyService``, ``ConsumeMessageOrderlySe
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import inspect
 import logging
-import queue
 import threading
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from rocketcore.client.daemon import call_on_daemon
 from rocketcore.client.handler import Handler, HandlerResult, MessageHandler
 from rocketcore.client.process_queue import ProcessQueue
-from rocketcore.client.runtime import ends_this_task
+from rocketcore.client.workers import Job, Workers, call, outcome, outcomes
+from rocketcore.codes import RETRY_TOPIC_PREFIX
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
 from rocketcore.protocol.bodies.client import CMResult
 from rocketcore.service import SYSTEM_CLOCK, Clock
@@ -42,138 +39,9 @@ CHUNK_MAX: Final = 32
 CHUNKS_PER_HANDLER: Final = 2
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
-    """Messages of one queue that a handler is given together, and what it has said of them so far."""
-
-    handler: Handler
-    process_queue: ProcessQueue
-    messages: list[ReceivedMessage]
-    results: list[HandlerResult] = field(default_factory=list)
-    begun: bool = False
-    abandoned: bool = False
-    """The messages are given to someone else: the handler does not count any more, it may never return."""
-    replaced: bool = False
-    """Another thread runs in place of the one that has this."""
-
-
-class _Workers:
-    """Threads that run handlers; they are started as work comes, up to ``capacity``.
-
-    goes_on  called on a worker's thread before each message of a job, says whether it is still to be handled
-    report   called on a worker's thread with each job that has ended, and the seconds that a message of it took
-    finish   awaits, on the loop, what a handler returned
-    """
-
-    def __init__(
-        self,
-        name: str,
-        capacity: int,
-        loop: asyncio.AbstractEventLoop,
-        goes_on: Callable[[_Job], bool],
-        report: Callable[[_Job, float], None],
-        finish: Callable[[Handler, ReceivedMessage, Awaitable[object]], Coroutine[Any, Any, HandlerResult]],
-    ) -> None:
-        self._name = name
-        self._capacity = capacity
-        self._loop = loop
-        self._goes_on = goes_on
-        self._report = report
-        self._finish = finish
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._threads: set[threading.Thread] = set()
-        self._live = 0
-        self._started = 0
-        self._outstanding = 0
-
-    def submit(self, job: _Job) -> None:
-        self._outstanding += 1
-        self._start_thread()
-        self._jobs.put(job)
-
-    def _start_thread(self) -> None:
-        if self._outstanding > self._live and self._live < self._capacity:
-            # Daemon: a handler that never returns must not keep the interpreter from ending.
-            thread = threading.Thread(target=self._run, name=f"{self._name}-{self._started}", daemon=True)
-            self._threads.add(thread)
-            self._live += 1
-            self._started += 1
-            thread.start()
-
-    def finished(self) -> None:
-        self._outstanding -= 1
-
-    def replace_one(self) -> None:
-        """Let another thread do the work of one that may never come back."""
-        self._capacity += 1
-        self._start_thread()
-
-    def take_back(self) -> None:
-        """Have one thread less: one that was replaced came back."""
-        self._capacity -= 1
-        if self._live > self._capacity:
-            self._live -= 1
-            self._jobs.put(None)
-
-    def stop(self) -> None:
-        for _ in range(self._live):  # the threads leave their set as they are told
-            self._jobs.put(None)
-
-    def contains_caller(self) -> bool:
-        return threading.current_thread() in self._threads
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            began = time.perf_counter()
-            job.begun = True
-            for message in job.messages:
-                if not self._goes_on(job):
-                    break
-                try:
-                    result = job.handler.function(message)
-                except BaseException as error:  # sys.exit() too: it would end this thread, and nobody would know
-                    job.results.append(job.handler.failed(message, error))
-                    continue
-                if result is None:
-                    job.results.append((message, ConsumeResult.SUCCESS, None))
-                elif not inspect.isawaitable(result):
-                    job.results.append(job.handler.result_of(message, result))
-                elif (awaited := self._awaited(job.handler, message, result)) is not None:
-                    job.results.append(awaited)
-                else:
-                    break
-            self._report(job, (time.perf_counter() - began) / max(1, len(job.results)))
-        self._threads.discard(threading.current_thread())
-
-    def _awaited(self, handler: Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult | None:
-        """Have the loop await what a plain call returned, and wait for it here; None when the loop ends before it."""
-        coroutine = self._finish(handler, message, result)
-        try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-        except (concurrent.futures.CancelledError, RuntimeError):  # the consumer is closed: the message will come again
-            coroutine.close()
-            return None
-
-
-async def _call(handler: Handler, message: ReceivedMessage) -> object:
-    """Run a coroutine handler."""
-    return await handler.function(message)
-
-
-async def _outcome(handler: Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
-    """Await what a handler returned, and return what it means; what would end the loop is a failure of the handler.
-
-    raises  what is meant for this task, see ``ends_this_task``
-    """
-    try:
-        returned: object = result
-        while inspect.isawaitable(returned):  # a coroutine function may return what it should have awaited
-            returned = await returned
-        return handler.result_of(message, returned)
-    except BaseException as error:
-        if ends_this_task(error):
-            raise
-        return handler.failed(message, error)
+def _is_mixed(process_queue: ProcessQueue) -> bool:
+    """Say whether a queue has messages of several topics: those that a group has again."""
+    return process_queue.queue.topic.startswith(RETRY_TOPIC_PREFIX)
 
 
 class ConsumeService:
@@ -208,11 +76,23 @@ class ConsumeService:
         self._handed = handed
         self._failures = Recurring(logger, clock)
         self._handlers: dict[str, Handler] = {}
-        self._workers = _Workers(f"consumer-{group}", capacity, self._loop, self._goes_on, self._report, self._finish)
+        self._workers = Workers(
+            f"consumer-{group}",
+            capacity,
+            self._loop,
+            self._goes_on,
+            self._report,
+            self._finish,
+            self._finish_batch,
+        )
+        self._gathering: dict[ProcessQueue, asyncio.TimerHandle] = {}
+        """Queues with too few messages for a handler of batches, and when it gets them all the same."""
+        self._due: set[ProcessQueue] = set()
+        self._hurrying = False
         self._ready: dict[ProcessQueue, None] = {}
-        self._reports: deque[tuple[_Job, float] | HandlerResult] = deque()
+        self._reports: deque[tuple[Job, float] | HandlerResult] = deque()
         self._planned = False
-        self._jobs: set[_Job] = set()
+        self._jobs: set[Job] = set()
         """What handlers have been given and have not reported."""
         self._on_threads = 0
         self._on_loop = 0
@@ -253,7 +133,7 @@ class ConsumeService:
             if self._available(process_queue):
                 topic = process_queue.peek_topic()
                 handler = self._handlers.get(topic)
-                if handler is None or not self._has_place(handler):
+                if handler is None or not self._has_place(handler) or not self._is_enough(handler, process_queue):
                     continue
                 del self._ready[process_queue]
                 self._hand_out(handler, process_queue, topic)  # a hook may give its message a result, and feed
@@ -269,6 +149,45 @@ class ConsumeService:
         # a chunk waits for each thread, so that none has to wait for the loop
         return self._on_threads < (self._capacity if self._ordered else self._capacity * CHUNKS_PER_HANDLER)
 
+    def _is_enough(self, handler: Handler, process_queue: ProcessQueue) -> bool:
+        """Say whether a handler gets what waits in a queue now; one of batches may wait for more."""
+        batched = handler.batched
+        if batched is None or self._hurrying or process_queue in self._due:
+            return True
+        if process_queue.waiting_count >= batched.max_messages or _is_mixed(process_queue):
+            return True
+        if process_queue not in self._gathering:
+            self._gathering[process_queue] = self._loop.call_later(batched.max_wait, self._is_due, process_queue)
+        return False
+
+    def _is_due(self, process_queue: ProcessQueue) -> None:
+        del self._gathering[process_queue]
+        if process_queue.waiting_count and not process_queue.dropped:
+            self._due.add(process_queue)
+            self._ready[process_queue] = None
+        self.feed()
+
+    def hurry(self) -> None:
+        """Give handlers of batches what is there, without waiting for more."""
+        self._hurrying = True
+        self.feed()
+
+    def _take_batch(self, handler: Handler, process_queue: ProcessQueue, topic: str) -> list[ReceivedMessage]:
+        """Take the messages of one topic for a handler of batches."""
+        assert handler.batched is not None
+        self._due.discard(process_queue)
+        timer = self._gathering.pop(process_queue, None)
+        if timer is not None:
+            timer.cancel()
+        if not _is_mixed(process_queue):
+            return process_queue.take(handler.batched.max_messages)
+        taken: list[ReceivedMessage] = []
+        while process_queue.waiting_count and process_queue.peek_topic() == topic:
+            taken += process_queue.take(1)
+            if len(taken) == handler.batched.max_messages:
+                break
+        return taken
+
     def _available(self, process_queue: ProcessQueue) -> bool:
         if process_queue.dropped or not process_queue.waiting_count or not self._consumable(process_queue):
             return False
@@ -276,16 +195,24 @@ class ConsumeService:
 
     def _hand_out(self, handler: Handler, process_queue: ProcessQueue, topic: str) -> None:
         if handler.on_loop:
-            job = _Job(handler, process_queue, process_queue.take(1))
+            taken = (
+                process_queue.take(1) if handler.batched is None else self._take_batch(handler, process_queue, topic)
+            )
+            job = Job(handler, process_queue, taken)
             self._on_loop += 1
-            task = self._loop.create_task(self._run_coroutine(job))
+            run = self._run_coroutine(job) if handler.batched is None else self._run_batch(job)
+            task = self._loop.create_task(run)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        elif handler.batched is not None:
+            job = Job(handler, process_queue, self._take_batch(handler, process_queue, topic))
+            self._on_threads += 1
+            self._workers.submit(job)
         else:
             # A retry queue mixes the topics of its group, and they may have different handlers. What is handed out in
             # order may come back to its place, and who is told would be told twice.
             single = process_queue.queue.topic != topic or (self._ordered and self._handed is not None)
-            job = _Job(handler, process_queue, process_queue.take(1 if single else self.chunk_size(topic)))
+            job = Job(handler, process_queue, process_queue.take(1 if single else self.chunk_size(topic)))
             self._on_threads += 1
             self._workers.submit(job)
         self._jobs.add(job)
@@ -297,11 +224,11 @@ class ConsumeService:
         seconds = self._handler_seconds.get(topic, CHUNK_SECONDS)
         return max(1, min(CHUNK_MAX, int(CHUNK_SECONDS / max(seconds, 1e-9))))
 
-    async def _run_coroutine(self, job: _Job) -> None:
+    async def _run_coroutine(self, job: Job) -> None:
         job.begun = True
         [message] = job.messages
         try:
-            job.results.append(await _outcome(job.handler, message, _call(job.handler, message)))
+            job.results.append(await outcome(job.handler, message, call(job.handler, message)))
         finally:
             self._jobs.discard(job)
             if not job.abandoned:
@@ -310,13 +237,42 @@ class ConsumeService:
         self._process_result(job.results[0])
         self.feed()
 
+    async def _run_batch(self, job: Job) -> None:
+        job.begun = True
+
+        async def call_it() -> object:
+            return await job.handler.function(list(job.messages))
+
+        try:
+            job.results += await outcomes(job, call_it())
+        finally:
+            self._jobs.discard(job)
+            if not job.abandoned:
+                self._on_loop -= 1
+            self._progress.set()
+        self._settle(job)
+        self.feed()
+
+    async def _finish_batch(self, job: Job, result: Awaitable[object]) -> list[HandlerResult]:
+        """As ``_finish``."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await outcomes(job, result)
+
+    def _settle(self, job: Job) -> None:
+        """Say what became of the messages of a job; those that go back to their place do so from the last on."""
+        for result in reversed(job.results) if self._ordered else job.results:
+            self._process_result(result)
+
     async def _finish(self, handler: Handler, message: ReceivedMessage, result: Awaitable[object]) -> HandlerResult:
         """Await what a handler on a thread returned, as a task that counts as a handler."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await _outcome(handler, message, result)
+        return await outcome(handler, message, result)
 
     def abandon(self, messages: Iterable[ReceivedMessage]) -> None:
         """Count no longer on the handlers that have these messages: they may never return.
@@ -374,7 +330,7 @@ class ConsumeService:
         else:
             self._enqueue((message, result, delay))
 
-    def _goes_on(self, job: _Job) -> bool:
+    def _goes_on(self, job: Job) -> bool:
         """Say whether the next message of a job is to be handled; any thread."""
         if job.process_queue.dropped or job.abandoned or self._stopped:
             return False
@@ -382,10 +338,10 @@ class ConsumeService:
             return True
         return (not job.results or job.results[-1][1] is ConsumeResult.SUCCESS) and self._consumable(job.process_queue)
 
-    def _report(self, job: _Job, seconds: float) -> None:
+    def _report(self, job: Job, seconds: float) -> None:
         self._enqueue((job, seconds))
 
-    def _enqueue(self, report: tuple[_Job, float] | HandlerResult) -> None:
+    def _enqueue(self, report: tuple[Job, float] | HandlerResult) -> None:
         self._reports.append(report)
         if not self._planned:
             self._planned = True
@@ -405,7 +361,7 @@ class ConsumeService:
         self._progress.set()
         self.feed()
 
-    def _ended(self, job: _Job, seconds: float) -> None:
+    def _ended(self, job: Job, seconds: float) -> None:
         self._workers.finished()
         self._jobs.discard(job)
         if job.replaced:
@@ -415,8 +371,7 @@ class ConsumeService:
         if not job.abandoned and len(job.results) < len(job.messages):
             job.process_queue.give_back(job.messages[len(job.results) :])
             self._ready[job.process_queue] = None
-        for result in job.results:
-            self._process_result(result)
+        self._settle(job)
         if job.results:
             topic = job.results[0][0].topic
             before = self._handler_seconds.get(topic, seconds)
@@ -498,6 +453,9 @@ class ConsumeService:
         """End the threads; cancel handlers that are still running on the loop."""
         self.stop_feeding()
         self._workers.stop()
+        for timer in self._gathering.values():
+            timer.cancel()
+        self._gathering.clear()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from rocketcore.client.config import ConsumerConfig, StartFrom
+from rocketcore.client.config import ConsumerConfig, StartFrom, check_seconds
 from rocketcore.client.instance import ClientInstance
+from rocketcore.client.listeners import QueueListener, tell_queues
 from rocketcore.client.offset_store import (
     LocalOffsetStore,
     RemoteOffsetStore,
@@ -42,6 +43,7 @@ from rocketcore.message import MessageQueue
 from rocketcore.protocol.allocate import find_strategy
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
 from rocketcore.transport.client import RemotingClient
+from rocketcore.warning import warn
 
 if TYPE_CHECKING:
     pass
@@ -74,6 +76,11 @@ class GroupConsumer(Subscriber):
         """Has offsets stored soon, as messages are done."""
         self._shared: set[str] = set()
         """Topics whose share of queues this member has had."""
+        self._untold: set[MessageQueue] = set()
+        """Queues that ``on_assign`` is not done with; it is called with those that are being told."""
+        self._being_told: set[MessageQueue] = set()
+        self._paused = False
+        """Whether all is paused, also the queues that come."""
 
     # Life
 
@@ -82,7 +89,7 @@ class GroupConsumer(Subscriber):
 
         A call that is cancelled, or fails, has started all the same: what is missing is made up in the background.
         """
-        if self._closed:
+        if self._closed and not self.revoking:
             raise ClientClosed("the consumer is closed")
         if self._started:
             return
@@ -184,6 +191,11 @@ class GroupConsumer(Subscriber):
             for task in self._tasks:
                 await task.stop()
             await self._stop_joining()
+            self.revoking = True
+            try:
+                await self._revoke(list(self._readers))
+            finally:
+                self.revoking = False
             await self._stop_all_pulling()
             await self._finish()
             await self._finish_replies()
@@ -248,6 +260,19 @@ class GroupConsumer(Subscriber):
         """Take and give up queues until they are this member's share."""
         if self._store_first:
             await self._store_offsets_first()
+        balanced = await self._balance()
+        await self._tell_assigned()
+        self._news.set()
+        if self._next_try is not None:
+            self._next_try.cancel()
+            self._next_try = None
+        if balanced:
+            self._backoff.reset()
+        elif not self._closed:
+            self._next_try = asyncio.get_running_loop().call_later(self._backoff.next(), self.wake_rebalance)
+
+    async def _balance(self) -> bool:
+        """Take and give up queues; return whether all topics have their share."""
         async with self._rebalance_lock:
             balanced, changed = True, False
             await self._find_routes()
@@ -272,14 +297,7 @@ class GroupConsumer(Subscriber):
         if changed or gone:
             logger.info("queues changed group=%s count=%d", self.group, len(self._readers))
             self.queues_changed()
-        self._news.set()
-        if self._next_try is not None:
-            self._next_try.cancel()
-            self._next_try = None
-        if balanced:
-            self._backoff.reset()
-        elif not self._closed:
-            self._next_try = asyncio.get_running_loop().call_later(self._backoff.next(), self.wake_rebalance)
+        return balanced
 
     def queues_changed(self) -> None:
         """Called when the set of owned queues is another one."""
@@ -324,7 +342,7 @@ class GroupConsumer(Subscriber):
                 if isinstance(error, TransportError):
                     break  # the others would only wait for the same
             else:
-                self.own(queue, offset)
+                self._own_new(queue, offset)
                 taken += 1
         return taken
 
@@ -332,7 +350,45 @@ class GroupConsumer(Subscriber):
         """Return which of some queues may be taken."""
         return set(queues)
 
+    async def _tell_assigned(self) -> None:
+        """Tell of queues that have come; they may be sought in then, and nothing of them is handed out before."""
+        mine = self._untold - self._being_told
+        self._being_told |= mine
+        try:
+            if new := self._told_of(mine & self._readers.keys()):
+                await self._tell("on_assign", self.config.on_assign, new)
+        finally:
+            self._being_told -= mine
+            self._untold -= mine
+            for queue in mine & self._readers.keys():
+                process_queue = self._readers[queue].process_queue
+                process_queue.leaving = False
+                self.arrived(process_queue)
+
+    async def _revoke(self, queues: list[MessageQueue]) -> None:
+        """Tell of queues that go, and hand nothing of them out any more."""
+        if self.config.on_revoke is None:
+            return
+        process_queues = [self._readers[queue].process_queue for queue in queues]
+        try:
+            for process_queue in process_queues:
+                process_queue.leaving = True
+            if told := self._told_of(queues):
+                await self._tell("on_revoke", self.config.on_revoke, told)
+        finally:
+            for process_queue in process_queues:
+                process_queue.leaving = False
+
+    def _told_of(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        return sorted(queue for queue in queues if queue.topic != self.retry_topic)
+
+    async def _tell(self, what: str, listener: QueueListener | None, queues: list[MessageQueue]) -> None:
+        if listener is not None:
+            seconds, on_thread = self.config.close_timeout, self.listens_on_threads
+            await tell_queues(what, listener, queues, self.group, seconds, on_thread=on_thread)
+
     async def _give_up(self, queues: list[MessageQueue]) -> None:
+        await self._revoke(queues)
         try:
             await self._stop_pulling([self._readers[queue] for queue in queues])
             await self._persist(queues)
@@ -344,9 +400,17 @@ class GroupConsumer(Subscriber):
                 self.offsets.forget(queue)
         await self._release(queues)
 
+    def _own_new(self, queue: MessageQueue, offset: int) -> None:
+        """Take a queue that has come."""
+        if self.config.on_assign is not None and queue.topic != self.retry_topic:
+            self._untold.add(queue)
+        self.own(queue, offset)
+
     def own(self, queue: MessageQueue, offset: int) -> QueueReader:
         """Take a queue and begin to pull at an offset."""
         reader = QueueReader(self, ProcessQueue(queue, offset, self.clock, self.config))
+        reader.process_queue.paused = self._paused
+        reader.process_queue.leaving = queue in self._untold  # it may be sought in while that is told
         self._readers[queue] = reader
         reader.start()
         return reader
@@ -417,19 +481,82 @@ class GroupConsumer(Subscriber):
 
     # Readers
 
+    def assignment(self) -> list[MessageQueue]:
+        """Return the queues that this consumer reads now, sorted; as ``queues``."""
+        return self.queues()
+
+    def paused(self) -> list[MessageQueue]:
+        """Return which of its queues are paused, sorted."""
+        return [queue for queue in self.queues() if self._readers[queue].process_queue.paused]
+
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull nothing from some queues, or from all, and hand nothing of them out.
+        """Pull nothing from some queues, and hand nothing of them out; without queues: from all, also those that come.
+
+        A queue that goes and comes back is paused only where all are.
 
         raises  ConfigError for a queue that is not owned
         """
-        for queue in list(self._readers if queues is None else queues):
-            self.reader_of(queue).set_paused(True)
+        for reader in self._readers_of(queues):
+            reader.set_paused(True)
+        self._paused = self._paused or queues is None
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on with some queues, or with all; raises as ``pause``."""
-        for queue in list(self._readers if queues is None else queues):
-            self.reader_of(queue).set_paused(False)
+        """Go on with some queues, or with all and those that come; raises as ``pause``."""
+        readers = self._readers_of(queues)
+        self._paused = self._paused and queues is not None
+        for reader in readers:
+            reader.set_paused(False)
         self._news.set()
+
+    def _readers_of(self, queues: Iterable[MessageQueue] | None) -> list[QueueReader]:
+        if isinstance(queues, MessageQueue):
+            queues = [queues]
+        return list(self._readers.values()) if queues is None else [self.reader_of(queue) for queue in list(queues)]
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        if not self.config.broadcast:
+            return await super().committed(queue)
+        await self.start()
+        return await self.offsets.read(self.wire_queue(queue))
+
+    committed.__doc__ = Subscriber.committed.__doc__
+
+    def _positions(self) -> dict[MessageQueue, int | None]:
+        return {queue: self._readers[queue].process_queue.commit_offset for queue in self.queues()}
+
+    async def finish_held(self, timeout: float = 30.0) -> bool:
+        """Take nothing new, and bring what this member has to its end; False where ``timeout`` seconds were too few."""
+        check_seconds("drain: timeout", timeout)
+        if not self._started or self._closed:
+            return True
+        self._paused = True  # for what a rebalance under way takes
+        await self._rebalance_task.stop()
+        for reader in self._readers.values():
+            reader.stop_pulling()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._finish_all()
+        except TimeoutError:
+            warn(logger, "not all was finished within %g s, the rest comes again group=%s", timeout, self.group)
+            return False
+        return True
+
+    async def _finish_all(self) -> None:
+        """Wait until nothing that was read is left to do."""
+
+    async def drain(self, timeout: float = 30.0) -> bool:
+        """Take nothing new, finish what is here, store the offsets, and leave the group.
+
+        A ``PushConsumer`` has its handlers, or whoever iterates, finish what it has read ahead. A ``PullConsumer``
+        commits what polls have returned.
+
+        timeout  seconds to finish; what is left then comes again, to this group
+        returns  whether all was finished
+        """
+        try:
+            return await self.finish_held(timeout)
+        finally:
+            await self.close()
 
     def reader_of(self, queue: MessageQueue) -> QueueReader:
         """Return the reader of an owned queue; raises ConfigError for any other."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from rocketcore.client.runtime import returns_coroutine
@@ -15,7 +16,7 @@ from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
 from rocketcore.warning import Recurring, warn
 
-__all__ = ["Handler", "HandlerResult", "MessageHandler", "check_handler"]
+__all__ = ["BatchHandler", "Batched", "Handler", "HandlerResult", "MessageHandler", "batched", "check_handler"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ Any other value is taken too, see ``_Handler.result_of``; the type is for those 
 
 HandlerResult: TypeAlias = tuple[ReceivedMessage, ConsumeResult, float | None]
 """A message, what its handler said, and the delay it asked for."""
+
+BatchHandler: TypeAlias = Callable[[Sequence[ReceivedMessage]], ConsumeResult | Awaitable[ConsumeResult | None] | None]
+"""As a MessageHandler, of messages of one queue at a time: what it returns or raises is for all of them."""
 
 _SHOWN: Final = 200
 
@@ -49,14 +53,37 @@ def name_of(handler: object) -> str:
     return str(getattr(handler, "__qualname__", None) or repr(handler))
 
 
-class Handler:
-    """A handler of the application, and what its results mean."""
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """How many messages a handler of batches gets at a time: at most, and after how many seconds also fewer."""
 
-    __slots__ = ("_failures", "_warned", "function", "on_loop")
+    function: BatchHandler
+    max_messages: int
+    max_wait: float
+
+    def __call__(self, message: ReceivedMessage) -> ConsumeResult | Awaitable[ConsumeResult | None] | None:
+        """Handle one message, as an administrator asked."""
+        return self.function([message])
+
+
+def batched(topic: str, handler: BatchHandler, max_messages: int, max_wait: float) -> Batched:
+    """Return a handler of batches, checked; raises ConfigError."""
+    check_handler(topic, handler)
+    return Batched(handler, max_messages, max_wait)
+
+
+class Handler:
+    """A handler of the application, and what its results mean.
+
+    batched  of a handler that gets several messages at a time: ``function`` takes a list
+    """
+
+    __slots__ = ("_failures", "_warned", "batched", "function", "on_loop")
 
     def __init__(self, function: MessageHandler, failures: Recurring) -> None:
-        self.function: Callable[[ReceivedMessage], Any] = function
-        self.on_loop = returns_coroutine(function)
+        self.batched = function if isinstance(function, Batched) else None
+        self.function: Callable[[Any], Any] = function if self.batched is None else self.batched.function
+        self.on_loop = returns_coroutine(self.function)
         self._failures = failures
         self._warned = False
 
@@ -95,6 +122,25 @@ class Handler:
                 name_of(self.function),
             )
         return message, ConsumeResult.SUCCESS, None
+
+    def results_of(self, messages: Sequence[ReceivedMessage], returned: object) -> list[HandlerResult]:
+        """Return what the returned value of a handler of batches means for each message; it is told of once."""
+        _, result, delay = self.result_of(messages[0], returned)
+        return [(message, result, delay) for message in messages]
+
+    def failed_all(self, messages: Sequence[ReceivedMessage], error: BaseException) -> list[HandlerResult]:
+        """Return what an exception of a handler of batches means for each message: all come again, or some."""
+        again = messages if not isinstance(error, RetryLater) or error.of is None else error.of
+        if not again:
+            return [(message, ConsumeResult.SUCCESS, None) for message in messages]
+        _, result, delay = self.failed(again[0], error)
+        named = set(map(id, again))
+        if named.isdisjoint(map(id, messages)):  # none of these: nobody can have meant that they are done
+            named = set(map(id, messages))
+        return [
+            (message, result, delay) if id(message) in named else (message, ConsumeResult.SUCCESS, None)
+            for message in messages
+        ]
 
     def failed(self, message: ReceivedMessage, error: BaseException) -> HandlerResult:
         """Return what a raised exception means, and tell of it; of ``RetryLater`` its cause, if it has one."""

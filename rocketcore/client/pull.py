@@ -104,11 +104,8 @@ class PullConsumer(GroupConsumer):
                 await self._give_up(gone)
             self._assigned = wanted
             for queue in sorted(wanted - self._readers.keys()):
-                self.own(queue, await self.first_offset(queue))
-
-    def assignment(self) -> list[MessageQueue]:
-        """Return the queues that this consumer reads now."""
-        return self.queues()
+                self._own_new(queue, await self.first_offset(queue))
+        await self._tell_assigned()
 
     def topics(self) -> set[str]:
         return super().topics() | {queue.topic for queue in self._assigned}
@@ -116,11 +113,19 @@ class PullConsumer(GroupConsumer):
     def find_subscription(self, topic: str) -> SubscriptionData | None:
         return self._assigned_topics.get(topic) or super().find_subscription(topic)
 
+    async def _finish_all(self) -> None:
+        await self.commit()
+
     async def _rebalance(self) -> None:
         if not self._assigned:
             await super()._rebalance()
 
     # Messages
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether more messages may come: it is not closed."""
+        return not self._closed
 
     def arrived(self, process_queue: ProcessQueue) -> None:
         if process_queue.waiting_count:
@@ -181,7 +186,8 @@ class PullConsumer(GroupConsumer):
     def _take(self, limit: int, polled: Polled) -> list[ReceivedMessage]:
         messages: list[ReceivedMessage] = []
         for queue, reader in list(self._readers.items()):
-            if reader.process_queue.paused or not reader.process_queue.waiting_count:
+            process_queue = reader.process_queue
+            if process_queue.paused or process_queue.leaving or not process_queue.waiting_count:
                 continue
             taken = reader.process_queue.take(limit - len(messages))
             for message in taken:
@@ -218,13 +224,6 @@ class PullConsumer(GroupConsumer):
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the message of a queue that a poll would return next."""
         return self.reader_of(queue).process_queue.commit_offset
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that the group has stored for a queue, None without one."""
-        queue = self.wire_queue(queue)
-        await self.start()
-        await self.instance.route(queue.topic)
-        return await self.offsets.read(queue)
 
     async def offset_for_timestamp(self, queue: MessageQueue, time: datetime) -> int:
         """Return the offset of the first message of a queue that was stored at a time or later."""

@@ -10,6 +10,7 @@ RocketMQ 5.5.0: ``DefaultMQPushConsumer``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
@@ -56,6 +57,8 @@ LOCK_INTERVAL: Final = 20.0
 LOCK_EXPIRES: Final = 30.0
 LOCK_TIMEOUT: Final = 1.0
 SUSPEND_MIN: Final = 0.01
+_LOOK_AGAIN: Final = 0.05
+"""Seconds after which is looked whether all is finished: not everything that ends says so."""
 SUSPEND_MAX: Final = 30.0
 _FIRST_RETRY_LEVEL: Final = 3
 
@@ -76,6 +79,7 @@ class PushConsumer(GroupConsumer):
         self._handlers: dict[str, MessageHandler] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._draining = False
         self._tell_refusals: list[Callable[[RocketError], None]] = []
         self._locking = asyncio.Lock()
         """Held while locks are renewed or given back: a renewal on its way would take one again that was given back."""
@@ -212,6 +216,21 @@ class PushConsumer(GroupConsumer):
 
     def _inside_handler(self) -> bool:
         return self._started and self._service.inside_handler()
+
+    async def _finish_all(self) -> None:
+        self._draining = True
+        self._service.hurry()
+        while any(len(each) for each in self.process_queues() if not each.paused) or self._returning:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._service.progress(), _LOOK_AGAIN)
+
+    def _positions(self) -> dict[MessageQueue, int | None]:
+        positions = super()._positions()
+        for queue in [queue for queue in positions if self._pop is not None and self._pop.pops(queue)]:
+            del positions[queue]
+            own = [each for each in self._queues_of(queue.topic) if each.broker == queue.broker]
+            positions |= dict.fromkeys(own)
+        return positions
 
     async def _stop_handling(self) -> None:
         await self._service.stop()
@@ -457,6 +476,10 @@ class PushConsumer(GroupConsumer):
     def _consumable(self, process_queue: ProcessQueue) -> bool:
         if process_queue.paused or process_queue.leaving or process_queue.suspended:
             return False
+        if self._paused and not self._draining:  # what was popped lies in queues that have no reader
+            reader = self._readers.get(process_queue.queue)
+            if reader is None or reader.process_queue is not process_queue:
+                return False
         if not self.config.ordered:
             return True
         return process_queue.last_lock is not None and self.clock.monotonic() - process_queue.last_lock < LOCK_EXPIRES
@@ -500,6 +523,7 @@ class PushConsumer(GroupConsumer):
     def own(self, queue: MessageQueue, offset: int) -> QueueReader:
         if self._pop is not None and self._pop.pops(queue):
             popping = self._pop.reader(queue)
+            popping.process_queue.paused = self._paused
             self._readers[queue] = popping
             popping.start()
             return popping

@@ -91,6 +91,11 @@ class QueueReader:
             self._task.cancel()
         return self._task
 
+    def stop_pulling(self) -> None:
+        """Pull nothing more; what is here may be handed out."""
+        if self._task is not None:
+            self._task.cancel()
+
     def set_paused(self, paused: bool) -> None:
         """Stop or resume pulling, and handing out what is here."""
         if self.process_queue.paused == paused:

@@ -308,6 +308,14 @@ class Sender:
 
         return batch_result(batch, await send_each(batches, send, timeout, self._clock))
 
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that can be written to, sorted (Java: ``fetchPublishMessageQueues``).
+
+        raises  RouteNotFound for a topic that does not exist
+        """
+        publisher = await self.publisher(topic, self.config.timeout)
+        return sorted(publisher.by_queue)
+
     async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> str:
         """Take back a message that waits for its time (Java: ``recallMessage``); it is not delivered.
 

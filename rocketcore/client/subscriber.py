@@ -19,6 +19,7 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.client.offset_store import OffsetStore
 from rocketcore.client.problems import Gaps, Problems, find_filter_refusal
 from rocketcore.client.process_queue import ProcessQueue
+from rocketcore.client.standing import Watermarks, committed, lag, watermarks
 from rocketcore.client.subscription import Noted
 from rocketcore.codes import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, RETRY_TOPIC_PREFIX, PullSysFlag
 from rocketcore.errors import (
@@ -87,6 +88,10 @@ class Subscriber:
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._started = False
         self._closed = False
+        self.revoking = False
+        """Whether ``on_revoke`` is called for the last time: until it returns, offsets may be committed."""
+        self.listens_on_threads = False
+        """Whether plain functions that listen may call a blocking consumer."""
         self._news = asyncio.Event()
         """Set when who waits for this consumer may have something to see."""
         self._problems = Problems(config.group)
@@ -142,6 +147,14 @@ class Subscriber:
         await self._find_routes()
         await self._check_filters()
         await self.instance.heartbeat()
+
+    async def wait_ready(self, timeout: float = 10.0) -> None:
+        """Wait until messages of every subscribed topic can come.
+
+        raises  ConfigError without a subscription; what a broker refuses; RequestTimeout after ``timeout`` seconds,
+                which says what is missing
+        """
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Finish, and leave the group; a second call waits for the first."""
@@ -333,6 +346,50 @@ class Subscriber:
         """Raise what a broker refuses at the moment."""
         for error in self._refusals.values():
             raise error.with_traceback(None)
+
+    def subscription(self) -> dict[str, str]:
+        """Return what the consumer is subscribed to: by topic its tags (``a || b``, ``*``), or its SQL condition."""
+        return {
+            without_namespace(topic, self.config.namespace): each.sub_string
+            for topic, each in sorted(self._subscriptions.items())
+        }
+
+    # Where it stands
+
+    async def watermarks(self, queue: MessageQueue) -> Watermarks:
+        """Return the offset of the first message that a queue still has, and the one that the next will get."""
+        queue = self.wire_queue(queue)
+        await self.start()
+        return await watermarks(self.instance, queue)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that the group has stored for a queue; None where it never stored one.
+
+        A broker of 4.9 says 0 for None, as long as the queue's first message is in its memory.
+        """
+        queue = self.wire_queue(queue)
+        await self.start()
+        return await committed(self.instance, self.group, queue)
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """Return by queue how many messages wait: those that this member is not done with.
+
+        Where brokers keep the group's position (``SimpleConsumer``, POP), it is of all queues of the subscribed topics,
+        and counts what the group has not been given.
+        """
+        await self.start()
+        positions = self._positions()
+        for topic in {queue.topic for queue in positions}:
+            await self.instance.route(topic)
+        return await lag(self.instance, self.group, self.config.start_from, positions)
+
+    def _positions(self) -> dict[MessageQueue, int | None]:
+        """Return where this member stands in each queue; None where its broker knows."""
+        return {queue: None for topic in sorted(self._subscriptions) for queue in self._queues_of(topic)}
+
+    def _queues_of(self, topic: str) -> list[MessageQueue]:
+        route = self.instance.routes.find(topic)
+        return [] if route is None else sorted(route.subscribe)
 
     # What readers ask of their consumer
 

@@ -7,12 +7,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from rocketcore.client.handler import MessageHandler
+    from rocketcore.client.handler import BatchHandler, MessageHandler
     from rocketcore.protocol.bodies.heartbeat import SubscriptionData
 
-__all__ = ["Noted", "Subscription"]
+__all__ = ["BatchSubscription", "Noted", "Subscription"]
 
 Handler = TypeVar("Handler", bound="MessageHandler")
+Batch = TypeVar("Batch", bound="BatchHandler")
 
 
 class Noted(NamedTuple):
@@ -130,6 +131,28 @@ class Subscription(Coroutine[Any, Any, None]):
     def close(self) -> None:
         if self._coroutine is not None:
             self._coroutine.close()
+
+
+class BatchSubscription:
+    """What ``subscribe_batch`` of an asyncio consumer returns: as a ``Subscription``, of a handler of batches."""
+
+    __slots__ = ("_max_messages", "_max_wait", "_subscription", "_topic")
+
+    def __init__(self, subscription: Subscription, topic: str, max_messages: int, max_wait: float) -> None:
+        self._subscription = subscription
+        self._topic = topic
+        self._max_messages = max_messages
+        self._max_wait = max_wait
+
+    def __call__(self, handler: Batch) -> Batch:
+        """Make a function the handler of the topic."""
+        from rocketcore.client.handler import batched
+
+        self._subscription(batched(self._topic, handler, self._max_messages, self._max_wait))
+        return handler
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._subscription.__await__()
 
 
 def _check_no_loop(guard: LoopGuard) -> None:

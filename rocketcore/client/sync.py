@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from rocketcore.client.blocking import blocking, on_loop
-from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, check_max_messages, check_seconds
 from rocketcore.client.group_consumer import GroupConsumer
-from rocketcore.client.handler import MessageHandler
+from rocketcore.client.handler import BatchHandler, MessageHandler, batched
 from rocketcore.client.loop_thread import LoopThread
 from rocketcore.client.problems import Gaps
 from rocketcore.client.process import close_forgotten, watch
@@ -29,7 +29,7 @@ from rocketcore.client.push import PushConsumer as AsyncPushConsumer
 from rocketcore.client.stopping import Leaving, Stopping, exit_by
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.client.sync_producer import Producer
-from rocketcore.errors import ClientClosed, ForkedClient, RocketError
+from rocketcore.errors import ClientClosed, ConfigError, ForkedClient, RocketError
 from rocketcore.message import ReceivedMessage
 from rocketcore.service import wait_or_signal
 
@@ -39,9 +39,12 @@ T = TypeVar("T")
 ConsumerT = TypeVar("ConsumerT", bound=Subscriber)
 MemberT = TypeVar("MemberT", bound=GroupConsumer)
 Handler = TypeVar("Handler", bound=MessageHandler)
+Batch = TypeVar("Batch", bound=BatchHandler)
 
 CLOSE_MARGIN = 15.0
 ITERATION_CHUNK = 32
+ITERATION_SECONDS = 60.0
+"""Of one poll of a ``PullConsumer``."""
 
 
 class HostedConsumer(Generic[ConsumerT]):
@@ -53,6 +56,7 @@ class HostedConsumer(Generic[ConsumerT]):
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
         self._consumer: ConsumerT = self._kind(namesrv, config=config, **options)
+        self._consumer.listens_on_threads = True
         self._thread: LoopThread | None = None
         self._lock = threading.RLock()  # guards starting and closing; a handler may come in
         self._closed = False
@@ -103,7 +107,7 @@ class HostedConsumer(Generic[ConsumerT]):
     def _check(self) -> None:
         if self._forked:
             raise ForkedClient("the consumer was started by the parent process: start it, or make one, after fork()")
-        if self._closed:
+        if self._closed and not self._consumer.revoking:
             raise ClientClosed("the consumer is closed")
 
     def _logic(self) -> ConsumerT:
@@ -137,6 +141,11 @@ class HostedConsumer(Generic[ConsumerT]):
                 self._thread.loop.call_soon_threadsafe(functools.partial(function, *arguments))
 
     start = blocking(Subscriber.start)
+    subscription = on_loop(Subscriber.subscription)
+    wait_ready = blocking(Subscriber.wait_ready)
+    watermarks = blocking(Subscriber.watermarks)
+    committed = blocking(Subscriber.committed)
+    lag = blocking(Subscriber.lag)
 
     def close(self) -> None:
         """Finish what is being handled, store the offsets, leave the group; a second call does nothing."""
@@ -155,10 +164,33 @@ class HostedConsumer(Generic[ConsumerT]):
 class _HostedMember(HostedConsumer[MemberT]):
     """A consumer that owns queues."""
 
-    wait_ready = blocking(GroupConsumer.wait_ready)
     unsubscribe = blocking(GroupConsumer.unsubscribe)
+    queues = on_loop(GroupConsumer.queues)
+    assignment = on_loop(GroupConsumer.assignment)
     pause = on_loop(GroupConsumer.pause)
     resume = on_loop(GroupConsumer.resume)
+    paused = on_loop(GroupConsumer.paused)
+    _finish_held = blocking(GroupConsumer.finish_held)
+
+    def drain(self, timeout: float = 30.0) -> bool:
+        """Take nothing new, finish what is here, store the offsets, and leave the group.
+
+        A ``PushConsumer`` has its handlers, or whoever iterates, finish what it has read ahead. A ``PullConsumer``
+        commits what polls have returned.
+
+        timeout  seconds to finish; what is left then comes again, to this group
+        returns  whether all was finished
+        raises   ConfigError in a handler, which it would wait for
+        """
+        if self._inside_handler():
+            raise ConfigError("drain() in a handler would wait for that handler: call close(), or drain elsewhere")
+        try:
+            return self._closed or self._thread is None or self._finish_held(timeout)
+        finally:
+            self.close()
+
+    def _inside_handler(self) -> bool:
+        return False
 
 
 def _end(consumer: Subscriber, thread: LoopThread) -> None:
@@ -185,6 +217,23 @@ class Subscription:
     def __call__(self, handler: Handler) -> Handler:
         """Make a function the handler of the topic; it runs on one of the consumer's ``threads``."""
         self._set_handler(self._topic, handler)
+        return handler
+
+
+class BatchSubscription:
+    """What ``subscribe_batch`` returns; a decorator of the topic's handler of batches."""
+
+    __slots__ = ("_max_messages", "_max_wait", "_subscription", "_topic")
+
+    def __init__(self, topic: str, max_messages: int, max_wait: float, subscription: Subscription) -> None:
+        self._topic = topic
+        self._max_messages = max_messages
+        self._max_wait = max_wait
+        self._subscription = subscription
+
+    def __call__(self, handler: Batch) -> Batch:
+        """Make a function the handler of the topic; it runs on one of the consumer's ``threads``."""
+        self._subscription(batched(self._topic, handler, self._max_messages, self._max_wait))
         return handler
 
 
@@ -235,7 +284,33 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
 
     _set_handler_on_loop = on_loop(AsyncPushConsumer.set_handler)
     _tell_refusals = on_loop(AsyncPushConsumer.tell_refusals)
-    queues = on_loop(AsyncPushConsumer.queues)
+
+    def subscribe_batch(
+        self,
+        topic: str,
+        *,
+        max_messages: int = 1000,
+        max_wait: float = 0.2,
+        tag: str | None = None,
+        sql: str | None = None,
+        handler: BatchHandler | None = None,
+    ) -> BatchSubscription:
+        """Subscribe to a topic whose handler gets several messages at a time (Java: ``consumeMessageBatchMaxSize``).
+
+        The result decorates the handler. The messages of a batch lie in one queue, in their order. A handler that
+        returns is done with all of them; one that raises has all of them again, with ``RetryLater(of=[…])`` those.
+
+        max_messages  at most so many; ``pull_threshold_for_queue`` bounds how many are here
+        max_wait      seconds after which a handler gets fewer
+        tag, sql      as ``subscribe``
+        """
+        check_max_messages(max_messages)
+        check_seconds("max_wait", max_wait)
+        set_handler = self.subscribe(topic, tag=tag, sql=sql)
+        subscription = BatchSubscription(topic, max_messages, max_wait, set_handler)
+        if handler is not None:
+            subscription(handler)
+        return subscription
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Yield the messages of topics without a handler, until ``close()``, Ctrl-C or SIGTERM.
@@ -304,13 +379,16 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
         if refusals:
             raise refusals[0]
 
+    def _inside_handler(self) -> bool:
+        on_loop = self._thread is not None and self._thread.is_current  # where coroutine handlers run
+        return on_loop or self._consumer.called_by_handler()
+
     def close(self) -> None:
         """Finish what handlers have begun, store the offsets, leave the group; a second call does nothing.
 
         A handler may call it: then it returns at once, and the consumer closes when the handler is done.
         """
-        on_loop = self._thread is not None and self._thread.is_current  # where coroutine handlers run
-        if on_loop or self._consumer.called_by_handler():
+        if self._inside_handler():
             with self._lock:  # the thread takes it too: it closes nothing before ``run`` is told to wait for it
                 if self._closer is None:
                     # The interpreter waits for this thread at its end: until then the offsets are not stored.
@@ -334,10 +412,8 @@ class PullConsumer(_HostedMember[AsyncPullConsumer]):
 
     subscribe = blocking(AsyncPullConsumer.subscribe)
     assign = blocking(AsyncPullConsumer.assign)
-    assignment = on_loop(AsyncPullConsumer.assignment)
     seek = blocking(AsyncPullConsumer.seek)
     position = on_loop(AsyncPullConsumer.position)
-    committed = blocking(AsyncPullConsumer.committed)
     offset_for_timestamp = blocking(AsyncPullConsumer.offset_for_timestamp)
     commit = blocking(AsyncPullConsumer.commit)
 
@@ -355,3 +431,9 @@ class PullConsumer(_HostedMember[AsyncPullConsumer]):
             # a Ctrl-C while, or just after, the loop took messages: nobody has seen them
             self._call_later(self._consumer.put_back, polled)
             raise
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Yield messages, one poll each, until ``close()``: ``commit()`` stores how far this has come."""
+        while not self._closed:
+            with contextlib.suppress(ClientClosed):
+                yield from self.poll(ITERATION_SECONDS, max_messages=1)

@@ -192,6 +192,7 @@ class Producer:
     request = blocking(Sender.request)
     send_oneway = blocking(Sender.send_oneway)
     send_batch = blocking(Sender.send_batch)
+    queues = blocking(Sender.queues)
     recall = blocking(Sender.recall)
 
     def transaction(

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 import rocketcore as rmq
+from rocketcore import aio
 from rocketcore.local import LocalCluster
 from tests.fixtures.topics import await_messages
 
@@ -89,6 +90,7 @@ def test_1_send_and_consume(shop: str) -> None:
     lines = run(
         """
         import rocketcore as rmq
+from rocketcore import aio
 
         with rmq.Producer("127.0.0.1:9876", group="shop") as producer:
             result = producer.send("orders", b'{"id": 1}', tag="created", keys="order-1")
@@ -111,6 +113,7 @@ def test_2_handlers(shop: str) -> None:
     names: dict[str, Any] = {}
     text = """
         import rocketcore as rmq
+from rocketcore import aio
 
         consumer = rmq.PushConsumer("127.0.0.1:9876", group="billing", threads=16)
 
@@ -174,6 +177,7 @@ def test_4_throughput(shop: str) -> None:
     names: dict[str, Any] = {}
     text = """
         import rocketcore as rmq
+from rocketcore import aio
 
         with rmq.Producer("127.0.0.1:9876", group="shop") as producer:
             futures = [producer.send_nowait(rmq.Message("metrics", f"cpu {i}")) for i in range(100_000)]
@@ -330,6 +334,61 @@ def test_12_json_and_batches(our_shop: str) -> None:
             message for message in admin.query_messages("orders", "2") if message.msg_id == names["result"].msg_id
         ]
     assert (found.json(), found.keys) == ({"id": 2}, ("2",))
+
+
+def test_12_many_at_a_time(our_shop: str) -> None:
+    inserted: list[Any] = []
+    text = """
+        @consumer.subscribe_batch("metrics-json", max_messages=1000, max_wait=0.2)
+        def on_metrics(messages: Sequence[rmq.ReceivedMessage]) -> None:  # returns: all done; raises: all again; RetryLater(of=[…]): those
+            insert_many([m.json() for m in messages])
+        """  # noqa: E501 (as it is written there)
+    with rmq.Admin(our_shop) as admin:
+        admin.create_topic("metrics-json", queues=4)
+    with rmq.Producer(our_shop, group="shop") as producer:
+        producer.send_batch([rmq.Message("metrics-json", json={"cpu": i}) for i in range(100)])
+    consumer = rmq.PushConsumer(our_shop, group="metrics", start_from="first")
+    names = {"rmq": rmq, "Sequence": Sequence, "consumer": consumer, "insert_many": inserted.extend}
+    exec(source(text, our_shop), names)
+    with consumer:
+        deadline = time.monotonic() + 20
+        while len(inserted) < 100 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert sorted(row["cpu"] for row in inserted) == list(range(100))
+
+
+def test_13_what_a_member_has(our_shop: str) -> None:
+    with rmq.Producer(our_shop, group="shop") as producer:
+        queue = producer.send("quotes", b"AAPL").queue
+    text = """
+        consumer = rmq.PullConsumer(..., on_assign=started, on_revoke=lambda queues: consumer.commit())   # before a queue goes
+        consumer.subscribe("quotes")
+        consumer.wait_ready()
+        told = consumer.assignment(), consumer.paused(), consumer.lag(), consumer.watermarks(queue), consumer.committed(queue)   # None: never committed
+        consumer.pause()            # all, also what comes; resume()
+        paused = consumer.paused()
+        consumer.resume()
+        polled = consumer.poll(timeout=10.0, max_messages=1)
+        consumer.drain(timeout=30)  # takes nothing new, finishes what it has, commits, leaves
+        """.replace("...,", f"{our_shop!r}, group='members', start_from='first',")  # noqa: E501 (as it is written there)
+    started: list[list[rmq.MessageQueue]] = []
+    names: dict[str, Any] = {"rmq": rmq, "queue": queue, "started": started.append}
+    exec(source(text, our_shop), names)
+    assignment, paused, lag, watermarks, committed = names["told"]
+    assert started == [assignment] == [names["paused"]] == [sorted(lag)]
+    assert (paused, committed, watermarks.first) == ([], None, 0)
+    [message] = names["polled"]
+    with rmq.Admin(our_shop) as admin:
+        assert admin.consumer_offset("members", message.queue) == message.offset + 1
+
+    iterated = """
+        async def iterate():
+            async with aio.PullConsumer("127.0.0.1:9876", group="iterating", start_from="first") as pull_consumer:
+                await pull_consumer.subscribe("quotes")
+                async for message in pull_consumer: return message.text()
+        """
+    exec(source(iterated, our_shop), names := {"aio": aio})
+    assert asyncio.run(asyncio.wait_for(names["iterate"](), 20)) == "AAPL"
 
 
 def test_14_topics(our_shop: str) -> None:

@@ -7,22 +7,32 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Generic, Self, TypeVar, Unpack
+from typing import Final, Generic, Self, TypeVar, Unpack
 
-from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers
+from rocketcore.client.config import (
+    ConsumerConfig,
+    ConsumerOptions,
+    NameServers,
+    check_max_messages,
+    check_seconds,
+)
 from rocketcore.client.faces.guard import Face, guarded, guarded_call
 from rocketcore.client.group_consumer import GroupConsumer
-from rocketcore.client.handler import MessageHandler
+from rocketcore.client.handler import BatchHandler, MessageHandler
 from rocketcore.client.problems import Gaps
 from rocketcore.client.pull import PullConsumer as PullLogic
 from rocketcore.client.push import PushConsumer as PushLogic
 from rocketcore.client.simple import SimpleConsumer as SimpleLogic
 from rocketcore.client.stopping import Leaving, Stopping, exit_by
 from rocketcore.client.subscriber import Subscriber
-from rocketcore.client.subscription import Subscription
+from rocketcore.client.subscription import BatchSubscription, Subscription
+from rocketcore.errors import ClientClosed
 from rocketcore.message import ReceivedMessage
 
 __all__ = ["PullConsumer", "PushConsumer", "SimpleConsumer"]
+
+ITERATION_SECONDS: Final = 60.0
+"""Of one poll for who iterates."""
 
 ConsumerT = TypeVar("ConsumerT", bound=Subscriber)
 MemberT = TypeVar("MemberT", bound=GroupConsumer)
@@ -79,6 +89,12 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT]):
         """What brokers leave out of their answers; ``gaps.tell(function)`` has a function called on the loop."""
         return self._logic.gaps
 
+    subscription = guarded_call(Subscriber.subscription)
+    wait_ready = guarded(Subscriber.wait_ready)
+    watermarks = guarded(Subscriber.watermarks)
+    committed = guarded(Subscriber.committed)
+    lag = guarded(Subscriber.lag)
+
     def _subscription(self, topic: str, tag: str | None, sql: str | None) -> Subscription:
         return Subscription(self._logic, topic, tag, sql, keeper=self, guard=self._guard)
 
@@ -88,10 +104,13 @@ class _Member(_Consumer[MemberT], Generic[MemberT]):
 
     start = guarded(GroupConsumer.start)
     close = guarded(GroupConsumer.close)
-    wait_ready = guarded(GroupConsumer.wait_ready)
     unsubscribe = guarded(GroupConsumer.unsubscribe)
+    drain = guarded(GroupConsumer.drain)
+    queues = guarded_call(GroupConsumer.queues)
+    assignment = guarded_call(GroupConsumer.assignment)
     pause = guarded_call(GroupConsumer.pause)
     resume = guarded_call(GroupConsumer.resume)
+    paused = guarded_call(GroupConsumer.paused)
 
 
 class PushConsumer(_Member[PushLogic]):
@@ -128,7 +147,31 @@ class PushConsumer(_Member[PushLogic]):
             subscription(handler)
         return subscription
 
-    queues = guarded_call(PushLogic.queues)
+    def subscribe_batch(
+        self,
+        topic: str,
+        *,
+        max_messages: int = 1000,
+        max_wait: float = 0.2,
+        tag: str | None = None,
+        sql: str | None = None,
+        handler: BatchHandler | None = None,
+    ) -> BatchSubscription:
+        """Subscribe to a topic whose handler gets several messages at a time (Java: ``consumeMessageBatchMaxSize``).
+
+        The result decorates the handler. The messages of a batch lie in one queue, in their order. A handler that
+        returns is done with all of them; one that raises has all of them again, with ``RetryLater(of=[…])`` those.
+
+        max_messages  at most so many; ``pull_threshold_for_queue`` bounds how many are here
+        max_wait      seconds after which a handler gets fewer
+        tag, sql      as ``subscribe``
+        """
+        check_max_messages(max_messages)
+        check_seconds("max_wait", max_wait)
+        subscription = BatchSubscription(self._subscription(topic, tag, sql), topic, max_messages, max_wait)
+        if handler is not None:
+            subscription(handler)
+        return subscription
 
     async def run(self) -> None:
         """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group.
@@ -195,13 +238,22 @@ class PullConsumer(_Member[PullLogic]):
         return self._subscription(topic, tag, sql)
 
     assign = guarded(PullLogic.assign)
-    assignment = guarded_call(PullLogic.assignment)
     poll = guarded(PullLogic.poll)
     seek = guarded(PullLogic.seek)
     position = guarded_call(PullLogic.position)
-    committed = guarded(PullLogic.committed)
     offset_for_timestamp = guarded(PullLogic.offset_for_timestamp)
     commit = guarded(PullLogic.commit)
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Yield messages, one poll each, until ``close()``: ``commit()`` stores how far this has come."""
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[ReceivedMessage]:
+        while self._logic.goes_on:
+            self._guard.enter()
+            with contextlib.suppress(ClientClosed):
+                for message in await self._logic.poll(ITERATION_SECONDS, max_messages=1):
+                    yield message
 
 
 class SimpleConsumer(_Consumer[SimpleLogic]):

@@ -57,6 +57,7 @@ class Producer(Face[Logic]):
     request = guarded(Sender.request)
     send_oneway = guarded(Sender.send_oneway)
     send_batch = guarded(Sender.send_batch)
+    queues = guarded(Sender.queues)
     recall = guarded(Sender.recall)
     send_arrow = guarded(Logic.send_arrow)
     send_nowait = guarded(Logic.send_nowait)
