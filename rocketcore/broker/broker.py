@@ -438,6 +438,8 @@ class Broker:
     def _topics_changed(self, topics: Collection[TopicConfig]) -> None:
         self._context.writer.save(self._topics.file, self._topics.encode)
         self._send.topics_changed()
+        if not topics:
+            self._pull.long_poll.topics_deleted(self._topics.find)
         self._pull.settings_changed()
         for topic in topics:
             self._pop_processor.poll.topic_changed(topic.topic_name)

@@ -1,8 +1,8 @@
 """Pulls that found nothing and wait for a message (Java: ``PullRequestHoldService``, 5.5.0).
 
 A held pull ends when a message that its filter lets through becomes readable, when its group's offset is reset, when
-its time is over, or, every few seconds, when messages came that its filter does not let through: the answer then moves
-the client past them.
+its topic is deleted, when its time is over, or, every few seconds, when messages came that its filter does not let
+through: the answer then moves the client past them.
 
 Tags are told with each message. For a filter by properties the new messages of a turn are read together at its end.
 
@@ -96,6 +96,11 @@ class LongPoll(HeldRequests[HeldPull]):
         """Wake the pulls of a group, which is to go on elsewhere in a queue."""
         held = self._held.get((topic, queue_id), ())
         self._wake([pull for pull in held if pull.header.consumer_group == group])
+
+    def topics_deleted(self, is_there: Callable[[str], object]) -> None:
+        """Wake the pulls of topics that are not there any more: one that is made again begins with other messages."""
+        gone = {topic for topic, _ in self._held if is_there(topic) is None}
+        self._wake([pull for key, held in self._held.items() if key[0] in gone for pull in held])
 
     def tick(self) -> None:
         """End what is over time; every fifth call also what has unwanted messages before it."""

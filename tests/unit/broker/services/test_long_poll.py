@@ -75,6 +75,17 @@ def test_a_message_wakes_the_pulls_of_its_queue() -> None:
     play(scenario)
 
 
+def test_a_deleted_topic_wakes_its_pulls() -> None:
+    def scenario(scene: Scene) -> list[HeldPull]:
+        pull = scene.hold()
+        scene.polls.topics_deleted({"T": 1}.get)
+        assert len(scene.polls) == 1
+        scene.polls.topics_deleted({"U": 1}.get)
+        return [pull]
+
+    play(scenario)
+
+
 def test_several_messages_of_one_turn_wake_once() -> None:
     def scenario(scene: Scene) -> list[HeldPull]:
         pull = scene.hold()
