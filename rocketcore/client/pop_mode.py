@@ -189,6 +189,7 @@ class PopMode:
                 process_queue = ProcessQueue(queue, 0, self._consumer.clock, self._consumer.config)
                 process_queue.last_lock = NO_LOCK
                 self._queues[queue] = process_queue
+            process_queue.displace(some)
             process_queue.put(some, some[-1].offset + 1)
             self._arrived(process_queue)
         for key in set(map(self._key, messages)):

@@ -140,6 +140,14 @@ class ProcessQueue:
         self.cached_bytes += sum(len(message.body) for message in messages)
         self._check_room()
 
+    def displace(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Take out what is here at the offsets of others that come: their queue has begun anew since."""
+        for message in messages:
+            here = self._messages.get(message.offset)
+            if here is not None and _place(here) != _place(message):
+                self.remove(here)
+                self._waiting = deque(each for each in self._waiting if each is not here)
+
     def holds(self, message: ReceivedMessage) -> bool:
         """Say whether a message is here, not done yet."""
         return self._messages.get(message.offset) is message
@@ -203,3 +211,8 @@ class ProcessQueue:
 
     def __repr__(self) -> str:
         return f"ProcessQueue({self.queue!r}, messages={len(self._messages)}, next_offset={self.next_offset})"
+
+
+def _place(message: ReceivedMessage) -> tuple[int, int]:
+    """Return what two messages of one queue and offset differ in."""
+    return message.physical_offset, message.store_timestamp

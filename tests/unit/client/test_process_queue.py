@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.message import MessageQueue, ReceivedMessage
@@ -108,3 +109,16 @@ def test_an_administrator_sees_when_messages_were_last_consumed() -> None:
     clock.advance(10.0)
     assert queue.info().last_consume_timestamp == consumed
     assert queue.info().last_pull_timestamp == consumed - 10_000
+
+
+def test_a_message_of_a_queue_that_began_anew_takes_the_place_of_the_one_that_was() -> None:
+    queue = ProcessQueue(QUEUE, 0)
+    old = [replace(message(offset), physical_offset=offset, store_timestamp=1) for offset in range(3)]
+    queue.put(old, 3)
+    [taken] = queue.take(1)
+    again = [replace(each, physical_offset=50 + each.offset, body=b"longer") for each in old[:2]]
+    queue.displace([*again, old[2]])
+    queue.put([*again, old[2]], 3)
+    assert not queue.holds(taken)
+    assert queue.take(9) == [old[2], *again]
+    assert queue.cached_bytes == sum(len(each.body) for each in [old[2], *again])
