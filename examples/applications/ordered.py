@@ -1,0 +1,34 @@
+"""Steps of an order, one after the other: python ordered.py
+
+What has one message group is in one queue, and handled in the order it was sent. A step that fails is tried again
+before the next one of its queue comes; queues of other orders go on.
+"""
+
+from __future__ import annotations
+
+import rocketcore as rmq
+
+STEPS = ("created", "paid", "shipped")
+done: dict[str, list[str]] = {}
+worker = rmq.PushConsumer(group="steps", start_from="first", ordered=True)
+
+
+@worker.subscribe("order-steps")
+def take(message: rmq.ReceivedMessage) -> None:
+    order, step = message.keys[0], message.text()
+    if step == "paid" and message.reconsume_times == 0:
+        raise rmq.RetryLater(delay=1)  # the bank does not answer: this order waits, and the steps behind it
+    done.setdefault(order, []).append(step)
+    print(order, step, flush=True)
+
+
+def main() -> None:
+    with rmq.Producer(group="shop") as producer:
+        for order in ("o-1", "o-2"):
+            for step in STEPS:
+                producer.send("order-steps", step, keys=order, message_group=order)
+    worker.run()
+
+
+if __name__ == "__main__":
+    main()
