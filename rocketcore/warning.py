@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from rocketcore.service import SYSTEM_CLOCK, Clock, Seldom
 
-__all__ = ["Recurring", "cut_traceback", "processing", "warn"]
+__all__ = ["Recurring", "cut_traceback", "processing", "tell_all", "warn"]
 
 PRINT_INTERVAL: Final = 1.0
 MOST_KINDS: Final = 256
@@ -130,11 +130,12 @@ def _tell_at_the_end(recurring: Recurring) -> None:
     global _with_rest
     if _with_rest is None:
         _with_rest = weakref.WeakSet()
-        atexit.register(_tell_all)
+        atexit.register(tell_all)
     _with_rest.add(recurring)
 
 
-def _tell_all() -> None:
+def tell_all() -> None:
+    """Print of every kind how many failures were not shown; for the end of the interpreter."""
     for recurring in list(_with_rest or ()):
         recurring.tell_rest()
 

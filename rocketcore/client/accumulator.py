@@ -142,8 +142,7 @@ class Accumulator:
 
     async def append_when_room(self, message: Message, queue: MessageQueue | None = None) -> SendFuture:
         """Take a message as soon as there is room; raises as ``append``."""
-        future = self.append(message, queue)
-        if future is None:
+        if (future := self.append(message, queue)) is None:
             try:
                 async with asyncio.timeout(self._config.delivery_timeout):
                     while (future := self.append(message, queue)) is None:
@@ -159,10 +158,9 @@ class Accumulator:
             return None
         if queue is not None and not isinstance(queue, MessageQueue):
             raise TypeError(f"message to {message.topic!r}: queue is a MessageQueue, got {type(queue).__name__}")
-        if queue is not None or group is not None:
-            publisher = self._sender.find_publisher(message.topic)
-            if publisher is not None:
-                target = self._sender.target(publisher, group, queue)
+        publisher = None if queue is None and group is None else self._sender.find_publisher(message.topic)
+        if publisher is not None:
+            target = self._sender.target(publisher, group, queue)
         return Place(group, queue, target, not can_be_batched(message))
 
     def _has_room(self, destination: str, size: int) -> bool:
@@ -534,16 +532,18 @@ class Accumulator:
     # The end
 
     def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
+        self._tasks.add(task := self._loop.create_task(work))
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _next_change(self) -> None:
-        """Wait until a batch has its outcome."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(waiter)
-        await waiter
+    def unfinished(self) -> int:
+        """Return how many messages have no outcome yet, and nobody who asked for it."""
+        return len(self._coming) + sum(batch.unseen() for batch in list(self._pending))
+
+    def _next_change(self) -> asyncio.Future[None]:
+        """Return what is done when a batch has its outcome."""
+        self._waiters.append(waiter := self._loop.create_future())
+        return waiter
 
     async def drain(self) -> None:
         """Wait for the outcome of all that was appended before."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rocketcore.errors import SendsFailed
-from rocketcore.warning import warn
+from rocketcore.warning import tell_all, warn
 
 __all__ = ["BlockingClient", "close_forgotten", "watch"]
 
@@ -75,6 +75,7 @@ class _Watch:
             _close(repr(client), client.close)
         for thread in list(self._closing):
             thread.join()
+        tell_all()  # clients that are closed here call back
 
     def _forked(self) -> None:
         self._lock = threading.RLock()  # another thread of the parent may have held it

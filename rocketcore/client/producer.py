@@ -88,6 +88,11 @@ class Producer(Sender):
         """Whether it has started, and not ended."""
         return self._loop is not None and not self._ended
 
+    @property
+    def unfinished(self) -> int:
+        """How many messages ``send_nowait`` has taken that have no outcome yet."""
+        return 0 if self._accumulator is None else self._accumulator.unfinished()
+
     async def start(self) -> None:
         """Begin heartbeats and route refresh; a second call does nothing."""
         if self._closed:

@@ -8,8 +8,9 @@ error. Type checkers and ``help()`` see the arguments of the method that it call
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import atexit
 import functools
+import logging
 import os
 import warnings
 import weakref
@@ -19,8 +20,11 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, 
 
 from rocketcore.client.blocking import of_method
 from rocketcore.errors import ConfigError, ForkedClient
+from rocketcore.warning import warn
 
 __all__ = ["Face", "Guard", "guarded", "guarded_call"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -116,18 +120,40 @@ class Guard:
                 f"unclosed {self._name}: await close(), or use it with 'async with'", ResourceWarning, stacklevel=2
             )
         finally:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(_close, self._logic)
+            try:
+                loop.call_soon_threadsafe(_close, self._name, self._logic)
+            except RuntimeError:  # the loop was closed: nothing of it can be sent any more
+                _tell_unsent(self._name, self._logic)
 
 
-def _close(logic: Guarded) -> None:
+def _close(name: str, logic: Guarded) -> None:
     ending = asyncio.get_running_loop().create_task(logic.close(), name="close-forgotten")
-    _ENDING.add(ending)
-    ending.add_done_callback(_ENDING.discard)
+    if not _ENDING:
+        atexit.register(_tell_of_the_rest)
+    _ENDING[ending] = name, logic
+    ending.add_done_callback(_ended)
 
 
-_ENDING: Final[set[asyncio.Task[None]]] = set()
-"""The loop itself holds its tasks weakly."""
+def _ended(task: asyncio.Task[None]) -> None:
+    name, logic = _ENDING.pop(task)
+    if not _ENDING:
+        atexit.unregister(_tell_of_the_rest)
+    if task.cancelled():  # as asyncio.run() does with what its main function leaves behind
+        _tell_unsent(name, logic)
+
+
+_ENDING: Final[dict[asyncio.Task[None], tuple[str, Guarded]]] = {}
+"""The loop itself holds its tasks weakly, and may be closed before they end."""
+
+
+def _tell_of_the_rest() -> None:
+    for name, logic in _ENDING.values():
+        _tell_unsent(name, logic)
+
+
+def _tell_unsent(name: str, logic: Guarded) -> None:
+    if unsent := getattr(logic, "unfinished", 0):
+        warn(logger, "%d messages of send_nowait were not sent: %s was not closed before its loop ended", unsent, name)
 
 
 class Face(Generic[LogicT]):
