@@ -341,7 +341,7 @@ def test_a_message_is_viewed_by_its_place(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-@pytest.mark.parametrize("code", [27, 47, 354, 513, 200056, 200070, 9999])
+@pytest.mark.parametrize("code", [27, 47, 354, 513, 200070, 9999])
 def test_what_is_not_served_is_answered_clearly(tmp_path: Path, code: int) -> None:
     async def scenario(client: BrokerClient) -> None:
         answer = await client.ask(code)

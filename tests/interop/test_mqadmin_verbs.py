@@ -46,7 +46,6 @@ NOT_SERVED: dict[str, tuple[int, tuple[str, ...]]] = {
     "listAcl": (3010, ON_BROKER),
     "copyAcl": (3010, COPY),
     "switchTimerEngine": (5001, (*ON_BROKER, "-e", "F")),
-    "exportPopRecord": (200056, (*ON_BROKER, "-d", "true")),
     "getBrokerLiteInfo": (200074, ON_BROKER),
 }
 """Verbs whose request our brokers do not serve: its code, and options that have the tool send it."""

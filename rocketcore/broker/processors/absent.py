@@ -1,4 +1,5 @@
-"""What tools ask of parts that this broker has none of: copies (907), the flow control of cold reads (2001 to 2004).
+"""What tools ask of parts that this broker has none of: copies (907), the flow control of cold reads (2001 to 2004), a
+store of its own for what was popped (200056).
 
 A question is answered as by a broker without them. Thresholds of cold reads are kept until the next start and shown,
 and how the log is read ahead is kept as the setting dataReadAheadEnable: nothing here obeys either, as messages that
@@ -48,12 +49,17 @@ class AbsentProcessor:
             Route(code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, self.remove_threshold, None, right.UPDATE),
             Route(code.GET_COLD_DATA_FLOW_CTR_INFO, self.cold_reads, None, right.GET),
             Route(code.SET_COMMITLOG_READ_MODE, self.set_read_ahead, None, right.UPDATE),
+            Route(code.POP_ROLLBACK, self.bring_back_popped, None, right.UPDATE),
         )
 
     def ha_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """A master without slaves."""
         info = HARuntimeInfo(master=True, master_commit_log_max_offset=self._context.store.max_physical_offset)
         return RemotingCommand.response(request, body=info.encode())
+
+    def bring_back_popped(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Say that what was popped is in the log: it is nowhere else, as on Apache's without RocksDB."""
+        return RemotingCommand.response(request)
 
     def cold_reads(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """The thresholds, and that nobody reads what is cold."""

@@ -227,6 +227,7 @@ def requests() -> dict[int, Asked]:
         200053: Asked({**receipt, "invisibleTime": "1000"}),
         200054: Asked({name: pop[name] for name in pop if name not in ("maxMsgNums", "invisibleTime", "initMode")}),
         200055: Asked(popped),
+        200056: Asked({}),
         200151: Asked({}, {"brokerName": BROKER, "acks": [ack]}),
     }
 
