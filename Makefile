@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-lowest fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint interop spark-cluster spark-matrix build package-check clean
+.PHONY: help setup demo test test-lowest fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint interop apache-tests spark-cluster spark-matrix build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
@@ -44,6 +44,7 @@ help:
 	@echo 'make compare   servers and clients beside Apache RocketMQ (COMPARE_OPTIONS="--only nameserver"; JDK, Maven)'
 	@echo 'make lint      ruff, mypy --strict, cython-lint'
 	@echo 'make interop   only the tests against Apache RocketMQ (needs a JDK and Maven)'
+	@echo 'make apache-tests   the integration tests of Apache RocketMQ itself, on our servers (a JDK and Maven; a quarter of an hour)'
 	@echo 'make spark-cluster   Spark on a standalone cluster: a wheel or a packed environment on its nodes, nodes that die (minutes)'
 	@echo 'make spark-matrix    the tests of Spark on every PySpark that is supported (SPARK_VERSIONS="4.1 4.2 4.3")'
 	@echo 'make build     sdist and wheel, into dist/'
@@ -76,7 +77,7 @@ test: setup
 LOWEST := $(VENV)-lowest
 test-lowest: $(LOWEST)/.stamp
 	PATH="$(CURDIR)/$(LOWEST)/bin:$$PATH" $(LOWEST)/bin/python -m pytest -n $(TEST_PROCESSES) \
-		-m 'not spark_cluster and not interop and not soak and not fault' \
+		-m 'not spark_cluster and not apache_tests and not interop and not soak and not fault' \
 		-W 'ignore:The anyio.abc.BlockingPortal alias:DeprecationWarning' -W 'ignore:unclosed <socket:ResourceWarning' \
 		--ignore tests/integration/cli/test_mcp.py $(LOWEST_OPTIONS)
 	PYTHONPATH=$(LOWEST)/mcp $(LOWEST)/bin/python -m pytest tests/integration/cli/test_mcp.py
@@ -132,6 +133,9 @@ compare-once: setup
 
 interop: setup
 	$(BIN)/python -m pytest -m interop --timeout 1800
+
+apache-tests: setup
+	$(BIN)/python -m pytest -m apache_tests --timeout 3600 -o faulthandler_timeout=0
 
 spark-cluster: setup
 	$(BIN)/python -m pytest -m spark_cluster --timeout 1800 -o faulthandler_timeout=0

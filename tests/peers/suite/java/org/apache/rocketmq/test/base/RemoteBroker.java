@@ -4,6 +4,7 @@ import java.lang.reflect.Proxy;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.broker.offset.ConsumerOffsetManager;
 import org.apache.rocketmq.broker.topic.TopicConfigManager;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
@@ -25,6 +26,7 @@ final class RemoteBroker extends BrokerController {
     private final DefaultMQAdminExt admin;
     private final MessageStore store;
     private final TopicConfigManager topics;
+    private final ConsumerOffsetManager offsets;
 
     RemoteBroker(String cluster, String name, String address, DefaultMQAdminExt admin) {
         super(settings(cluster, name, address, admin), new NettyServerConfig(), new NettyClientConfig(), stored(address, admin));
@@ -52,6 +54,27 @@ final class RemoteBroker extends BrokerController {
                     return null;
                 }
             }
+
+            @Override
+            public void updateTopicConfig(TopicConfig topic) {
+                try {
+                    admin.createAndUpdateTopicConfig(address, topic);
+                } catch (Exception failed) {
+                    throw new IllegalStateException(failed);
+                }
+            }
+        };
+        this.offsets = new ConsumerOffsetManager(this) {
+            @Override
+            public long queryOffset(String group, String topic, int queueId) {
+                try {
+                    MessageQueue queue = new MessageQueue(topic, name, queueId);
+                    return admin.examineConsumeStats(address, group, topic, 10_000).getOffsetTable().get(queue)
+                        .getConsumerOffset();
+                } catch (Exception failed) {
+                    throw new IllegalStateException(failed);
+                }
+            }
         };
     }
 
@@ -73,7 +96,7 @@ final class RemoteBroker extends BrokerController {
 
     @SuppressWarnings("unchecked")
     private static <T> T passingOn(T settings, String address, DefaultMQAdminExt admin) {
-        return (T) Mockito.mock(settings.getClass(), Mockito.withSettings().spiedInstance(settings).defaultAnswer(call -> {
+        return (T) Mockito.mock(settings.getClass(), Mockito.withSettings().stubOnly().spiedInstance(settings).defaultAnswer(call -> {
             Object answer = call.callRealMethod();
             String method = call.getMethod().getName();
             if (testsRun && method.startsWith("set") && call.getArguments().length == 1) {
@@ -105,6 +128,11 @@ final class RemoteBroker extends BrokerController {
     @Override
     public TopicConfigManager getTopicConfigManager() {
         return topics == null ? super.getTopicConfigManager() : topics;
+    }
+
+    @Override
+    public ConsumerOffsetManager getConsumerOffsetManager() {
+        return offsets == null ? super.getConsumerOffsetManager() : offsets;
     }
 
     @Override
