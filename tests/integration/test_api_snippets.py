@@ -90,7 +90,6 @@ def test_1_send_and_consume(shop: str) -> None:
     lines = run(
         """
         import rocketcore as rmq
-from rocketcore import aio
 
         with rmq.Producer("127.0.0.1:9876", group="shop") as producer:
             result = producer.send("orders", b'{"id": 1}', tag="created", keys="order-1")
@@ -113,7 +112,6 @@ def test_2_handlers(shop: str) -> None:
     names: dict[str, Any] = {}
     text = """
         import rocketcore as rmq
-from rocketcore import aio
 
         consumer = rmq.PushConsumer("127.0.0.1:9876", group="billing", threads=16)
 
@@ -177,7 +175,6 @@ def test_4_throughput(shop: str) -> None:
     names: dict[str, Any] = {}
     text = """
         import rocketcore as rmq
-from rocketcore import aio
 
         with rmq.Producer("127.0.0.1:9876", group="shop") as producer:
             futures = [producer.send_nowait(rmq.Message("metrics", f"cpu {i}")) for i in range(100_000)]
@@ -454,6 +451,22 @@ def test_8_pytest_plugin(pytester_file: Callable[[str], int]) -> None:
                 producer.send(topic, b"hello", tag="created")
             [message] = rocketmq.drain(topic, expect=1, timeout=2)
             assert (message.tag, message.body) == ("created", b"hello")
+        """
+        )
+        == 0
+    )
+
+
+def test_15_tests(pytester_file: Callable[[str], int]) -> None:
+    assert (
+        pytester_file(
+            """
+        def on_order(message): ...
+
+        async def test_orders(aio_rocketmq):                    # the same fixture for asyncio
+            seen = aio_rocketmq.consumer("orders", handler=on_order)
+            await aio_rocketmq.producer().send("orders", b"x")
+            await seen.wait_for(1, timeout=2)
         """
         )
         == 0
