@@ -48,7 +48,7 @@ class Broker:
         begin = pull.begin
         if not self.low <= begin < self.high:
             status = self.rng.choice([PullStatus.OFFSET_ILLEGAL, PullStatus.NO_NEW_MSG])
-            return PullHead(status, self.rng.choice([begin, self.low, self.high]), self.low, self.high, 0, 0), 0
+            return PullHead(status, self.rng.choice([begin, self.low, self.high]), self.low, self.high, 0, 0, False), 0
         most = min(self.longest, min(len(pull), PULL_MESSAGES), self.high - begin, PULL_BYTES // self.message_bytes)
         count = max(1, most)
         if self.happens():
@@ -57,10 +57,10 @@ class Broker:
             status = self.rng.choice(list(PullStatus))
             if status is PullStatus.NO_MATCHED_MSG:
                 self.removed.update(range(begin, begin + count))
-                return PullHead(status, begin + count, self.low, self.high, 0, 0), 0
+                return PullHead(status, begin + count, self.low, self.high, 0, 0, False), 0
             if status is not PullStatus.OFFSET_ILLEGAL:
-                return PullHead(status, begin, self.low, self.high, 0, 0), 0
-        return PullHead(PullStatus.FOUND, begin + count, self.low, self.high, 0, 0), count * self.message_bytes
+                return PullHead(status, begin, self.low, self.high, 0, 0, False), 0
+        return PullHead(PullStatus.FOUND, begin + count, self.low, self.high, 0, 0, False), count * self.message_bytes
 
 
 def read(plan: RangePlan, broker: Broker, most: int) -> tuple[list[Outcome], int]:
@@ -150,7 +150,7 @@ def test_with_a_filter_the_answers_lead(count: int, longest: int, most: int, see
         assert all(plan.next_pull() is None for _ in range(most))
         following = position + rng.randint(1, longest)
         status = rng.choice([PullStatus.FOUND, PullStatus.NO_MATCHED_MSG])
-        outcome = plan.answered(PullHead(status, following, 0, 2 * count, 0, 0), 100)
+        outcome = plan.answered(PullHead(status, following, 0, 2 * count, 0, 0, False), 100)
         assert (outcome.begin, outcome.end) == (position, min(count, following))
         assert outcome.found is (status is PullStatus.FOUND)
         assert not outcome.lost

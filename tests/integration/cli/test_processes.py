@@ -355,7 +355,7 @@ def test_nohup(cluster: LocalCluster, topic: str) -> None:
 def started_reading(cluster: LocalCluster, verb: str, *options: str) -> subprocess.Popen[str]:
     """Start a verb on a topic of one message, and return when it has shown that."""
     with Admin(cluster.namesrv) as admin:
-        admin.create_topic("Watched", 1)
+        admin.create_topic("Watched", 1, exist_ok=True)
     with Producer(cluster.namesrv, group="p") as producer:
         producer.send("Watched", "it reads")
     process = start(verb, "Watched", *options, "--namesrv", cluster.namesrv)
