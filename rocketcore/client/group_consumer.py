@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.client.config import ConsumerConfig, StartFrom, check_seconds
+from rocketcore.client.group_check import FIRST_CHECK, GroupCheck
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.listeners import QueueListener, tell_queues
 from rocketcore.client.offset_store import (
@@ -117,6 +118,7 @@ class GroupConsumer(Subscriber):
             PeriodicTask("consumer-route", self.instance.refresh, config.route_interval, initial_delay=FIRST_REFRESH),
             PeriodicTask("consumer-heartbeat", self.instance.heartbeat, config.heartbeat_interval),
             self._offsets_task,
+            PeriodicTask("consumer-group", GroupCheck(self).look, config.heartbeat_interval, initial_delay=FIRST_CHECK),
             self._rebalance_task,
             *self._more_tasks(),
         ]
