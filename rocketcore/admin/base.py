@@ -208,6 +208,7 @@ class AdminBase:
         self, addresses: Iterable[str], question: Question[T], deadline: Deadline | None = None
     ) -> dict[str, T | RocketError]:
         """Ask servers side by side; return each one's answer or error."""
+        self._connections()  # what refuses all of them is no answer of each
         within = deadline or self._deadline()
         asked = list(dict.fromkeys(addresses))
 

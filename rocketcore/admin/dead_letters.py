@@ -101,6 +101,7 @@ class DeadLetterAdmin(ClientAdmin):
 
     async def dead_letter_count(self, group: str) -> int | None:
         """Return how many dead letters of a group were not redriven; None where a broker does not say."""
+        self._connections()  # a client that may not be used here is no broker that does not say
         try:
             return sum(each.end - each.redriven for each in await self.dead_letter_queues(group))
         except (RouteNotFound, TopicNotExist):  # it never had any

@@ -40,6 +40,7 @@ class RedriveAdmin(DeadLetterAdmin):
 
         How far redrives are moves on over those that lie next to it. What is left when the time is over has failed.
         """
+        self._connections()  # what refuses all of them is no outcome of each
         deadline = self._deadline()
         results = []
         for message in messages:

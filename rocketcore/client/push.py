@@ -167,6 +167,8 @@ class PushConsumer(GroupConsumer):
 
         raises  ConfigError without a handler; what a broker refuses, after the same
         """
+        if self._inside_handler():
+            raise ConfigError("run() in a handler of its consumer would wait for itself")
         self.check_handlers()
         try:
             await self.start()

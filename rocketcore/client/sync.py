@@ -360,6 +360,8 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
             self._ended.set()
 
         self._check()
+        if self._inside_handler():
+            raise ConfigError("run() in a handler of its consumer would wait for itself")
         self._consumer.check_handlers()
         try:
             with Stopping(self._ended.set) as stopping:
