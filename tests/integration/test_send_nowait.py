@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -300,3 +301,27 @@ def test_a_forgotten_asyncio_producer_ends(cluster: LocalCluster, make_topic: Ma
         assert asyncio.all_tasks() == before
 
     asyncio.run(main())
+
+
+def test_producers_share_one_loop_and_one_sends_first_in_anothers_callback(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    topic = make_topic()
+    before = {thread for thread in threading.enumerate() if thread.name == "producer-nowait"}
+    first, *others = [rmq.Producer(cluster.namesrv, group=group) for _ in range(5)]
+    sent: queue.SimpleQueue[rmq.SendFuture] = queue.SimpleQueue()
+
+    def send_others(_: object) -> None:
+        for other in others:
+            sent.put(other.send_nowait(topic, b"x"))
+
+    first.send_nowait(topic, b"x").add_done_callback(send_others)
+    for _ in others:
+        assert sent.get(timeout=WAIT).result(WAIT)
+    shared = {thread for thread in threading.enumerate() if thread.name == "producer-nowait"} - before
+    assert len(shared) <= 1  # none: a producer of another test has it
+    first.close()
+    assert others[0].send_nowait(topic, b"x").result(WAIT)
+    for other in others:
+        other.close()
+    assert not shared & set(threading.enumerate())
