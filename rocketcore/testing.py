@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, overload
 import pytest
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rocketcore import aio
     from rocketcore.admin.client import Admin
     from rocketcore.client.handler import MessageHandler
@@ -351,6 +353,15 @@ class TestClients(_Topics):
         return sorted(messages, key=lambda message: (message.store_timestamp, message.queue, message.offset))
 
 
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Wait for the end of a task, whose error is for who waits for messages."""
+    import asyncio
+
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
+
+
 class AioTestClients(_Topics):
     """What an ``async def`` test gets: as ``TestClients``, with the clients of ``rocketcore.aio``.
 
@@ -412,6 +423,7 @@ class AioTestClients(_Topics):
             consumer.subscribe(topic, tag=tag, handler=seen.recording(handler))
         starting = asyncio.get_running_loop().create_task(consumer.start())
         seen._starting = asyncio.shield(starting)
+        self._stack.push_async_callback(_ended, starting)  # before the consumer is closed
         return seen
 
     def pull_consumer(self, *topics: str, tag: str | None = None, **options: Any) -> aio.PullConsumer:

@@ -17,6 +17,7 @@ from rocketcore.admin.group_settings import CreatedGroup, GroupChange
 from rocketcore.admin.logic import AsyncAdmin, CreatedTopic, TopicChange
 from rocketcore.client.addresses import NameServers
 from rocketcore.client.blocking import blocking
+from rocketcore.client.tracebacks import edge
 from rocketcore.errors import RocketError
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
 from rocketcore.transport.hooks import RpcHook
@@ -91,6 +92,7 @@ class Admin:
     access_key          account of ACL, with its ``secret_key``
     """
 
+    @edge
     def __init__(
         self,
         namesrv: NameServers = None,

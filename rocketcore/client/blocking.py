@@ -10,6 +10,8 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from rocketcore.client.tracebacks import SHORTENED, shortened
+
 __all__ = ["BlockingMethods", "blocking", "of_method", "on_loop"]
 
 T = TypeVar("T")
@@ -39,10 +41,13 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> C
 
     def call(self: BlockingMethods, /, *arguments: P.args, **options: P.kwargs) -> T:
         try:
-            coroutine: Coroutine[Any, Any, T] = getattr(self._logic(), name)(*arguments, **options)
-        except TypeError as error:
-            raise of_method(error, type(self), name) from None
-        return self._run(coroutine)
+            try:
+                coroutine: Coroutine[Any, Any, T] = getattr(self._logic(), name)(*arguments, **options)
+            except TypeError as error:
+                raise of_method(error, type(self), name) from None
+            return self._run(coroutine)
+        except SHORTENED as error:
+            raise shortened(error)  # noqa: B904 (it is the same error)
 
     functools.update_wrapper(call, method)
     return call
@@ -61,7 +66,10 @@ def on_loop(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
                 raise of_method(error, type(self), name) from None
             return result
 
-        return self._run(on_loop())
+        try:
+            return self._run(on_loop())
+        except SHORTENED as error:
+            raise shortened(error)  # noqa: B904 (it is the same error)
 
     functools.update_wrapper(call, method)
     return call

@@ -17,12 +17,11 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 from rocketcore.client.addresses import DEFAULT_NAMESRV, NameServers, name_server_list
 from rocketcore.client.hooks import Hook, check_hooks, rpc_hooks
-from rocketcore.client.listeners import QueueListener
 from rocketcore.client.selectors import Selector, find_selector
 from rocketcore.codes import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, MAX_MESSAGE_BYTES, TRACE_TOPIC
 from rocketcore.config_file import setting
 from rocketcore.errors import ConfigError
-from rocketcore.message import ReceivedMessage, TransactionState
+from rocketcore.message import MessageQueue, ReceivedMessage, TransactionState
 from rocketcore.naming import check_group, with_namespace, without_namespace
 from rocketcore.protocol.allocate import AllocateStrategy, find_strategy
 from rocketcore.protocol.command import RemotingCommand
@@ -41,11 +40,14 @@ __all__ = [
     "NameServers",
     "ProducerConfig",
     "ProducerOptions",
+    "QueueListener",
     "StartFrom",
     "client_config",
     "name_server_list",
 ]
 
+QueueListener: TypeAlias = "Callable[[list[MessageQueue]], Awaitable[object] | object]"
+"""A function or a coroutine function that gets queues, sorted; what it returns does not count."""
 Checker: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 StartFrom: TypeAlias = Literal["first", "last"] | datetime
 

@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from rocketcore.client.config import ConsumerConfig, StartFrom, check_seconds
+from rocketcore.client.config import ConsumerConfig, QueueListener, StartFrom, check_seconds
 from rocketcore.client.group_check import FIRST_CHECK, GroupCheck
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.listeners import QueueListener, tell_queues
+from rocketcore.client.listeners import tell_queues
 from rocketcore.client.offset_store import (
     LocalOffsetStore,
     RemoteOffsetStore,

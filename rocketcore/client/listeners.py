@@ -8,20 +8,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
 
+from rocketcore.client.config import QueueListener
 from rocketcore.client.daemon import call_on_daemon
 from rocketcore.client.runtime import ends_this_task, returns_coroutine
 from rocketcore.message import MessageQueue
 from rocketcore.warning import warn
 
-__all__ = ["QueueListener", "tell_queues"]
+__all__ = ["tell_queues"]
 
 logger = logging.getLogger(__name__)
-
-QueueListener: TypeAlias = Callable[[list[MessageQueue]], Awaitable[object] | object]
-"""A function or a coroutine function that gets queues, sorted; what it returns does not count."""
 
 
 async def tell_queues(

@@ -29,6 +29,7 @@ from rocketcore.client.push import PushConsumer as AsyncPushConsumer
 from rocketcore.client.stopping import Leaving, Stopping, exit_by
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.client.sync_producer import Producer
+from rocketcore.client.tracebacks import edge
 from rocketcore.errors import ClientClosed, ConfigError, ForkedClient, RocketError
 from rocketcore.message import ReceivedMessage
 from rocketcore.service import wait_or_signal
@@ -52,6 +53,7 @@ class HostedConsumer(Generic[ConsumerT]):
 
     _kind: ClassVar[type[Any]]
 
+    @edge
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
@@ -250,6 +252,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
 
     _kind = AsyncPushConsumer
 
+    @edge
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
@@ -258,6 +261,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
         self._stopped_by: signal.Signals | None = None
         super().__init__(namesrv, config=config, **options)
 
+    @edge
     def subscribe(
         self, topic: str, *, tag: str | None = None, sql: str | None = None, handler: MessageHandler | None = None
     ) -> Subscription:
@@ -285,6 +289,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
     _set_handler_on_loop = on_loop(AsyncPushConsumer.set_handler)
     _tell_refusals = on_loop(AsyncPushConsumer.tell_refusals)
 
+    @edge
     def subscribe_batch(
         self,
         topic: str,
@@ -345,6 +350,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
         """The signal that ended the last ``run()`` or iteration; None where another reason did."""
         return self._stopped_by
 
+    @edge
     def run(self) -> None:
         """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group.
 
@@ -419,6 +425,7 @@ class PullConsumer(_HostedMember[AsyncPullConsumer]):
     offset_for_timestamp = blocking(AsyncPullConsumer.offset_for_timestamp)
     commit = blocking(AsyncPullConsumer.commit)
 
+    @edge
     def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
 

@@ -23,6 +23,7 @@ from rocketcore.client.outgoing import ArrowColumns, MessageOptions, make_messag
 from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.runtime import THREADS
 from rocketcore.client.sender import Sender
+from rocketcore.client.tracebacks import SHORTENED, edge, shortened
 from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
 from rocketcore.message import Body, Message, MessageQueue
 from rocketcore.service import PeriodicThread
@@ -139,6 +140,7 @@ class Producer:
     config   settings as one object; or its fields as keyword arguments, see ``ProducerConfig``
     """
 
+    @edge
     def __init__(
         self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
@@ -248,10 +250,13 @@ class Producer:
         raises       MessageIllegal, RouteNotFound for a queue that is known not to be; Overloaded after
                      ``delivery_timeout`` seconds without room, or at once in a callback
         """
-        if type(topic) is not Message or body is not None or options or json is not ...:
-            topic = make_message("send_nowait", topic, body, options, json)
-        nowait = self._workings.nowait or self._workings.start_nowait()
-        future = nowait.accumulator.append(topic, queue, wait=True)
+        try:
+            if type(topic) is not Message or body is not None or options or json is not ...:
+                topic = make_message("send_nowait", topic, body, options, json)
+            nowait = self._workings.nowait or self._workings.start_nowait()
+            future = nowait.accumulator.append(topic, queue, wait=True)
+        except SHORTENED as error:
+            raise shortened(error)  # noqa: B904 (it is the same error)
         assert future is not None, "append waits for room"
         return future
 

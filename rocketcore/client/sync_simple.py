@@ -5,6 +5,7 @@ from __future__ import annotations
 from rocketcore.client.blocking import blocking
 from rocketcore.client.simple import SimpleConsumer as AsyncSimpleConsumer
 from rocketcore.client.sync import HostedConsumer
+from rocketcore.client.tracebacks import edge
 from rocketcore.message import ReceivedMessage
 
 __all__ = ["SimpleConsumer"]
@@ -26,6 +27,7 @@ class SimpleConsumer(HostedConsumer[AsyncSimpleConsumer]):
     unsubscribe = blocking(AsyncSimpleConsumer.unsubscribe)
     flush = blocking(AsyncSimpleConsumer.flush)
 
+    @edge
     def receive(self, max_messages: int = 16, timeout: float = 10.0) -> list[ReceivedMessage]:
         """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
 

@@ -26,6 +26,7 @@ from rocketcore.client.simple import SimpleConsumer as SimpleLogic
 from rocketcore.client.stopping import Leaving, Stopping, exit_by
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.client.subscription import BatchSubscription, Subscription
+from rocketcore.client.tracebacks import edge
 from rocketcore.errors import ClientClosed
 from rocketcore.message import ReceivedMessage
 
@@ -125,12 +126,14 @@ class PushConsumer(_Member[PushLogic]):
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
     """
 
+    @edge
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
         super().__init__(PushLogic(namesrv, config=config, **options))
         self._stopped_by: signal.Signals | None = None
 
+    @edge
     def subscribe(
         self, topic: str, *, tag: str | None = None, sql: str | None = None, handler: MessageHandler | None = None
     ) -> Subscription:
@@ -147,6 +150,7 @@ class PushConsumer(_Member[PushLogic]):
             subscription(handler)
         return subscription
 
+    @edge
     def subscribe_batch(
         self,
         topic: str,
@@ -224,11 +228,13 @@ class PullConsumer(_Member[PullLogic]):
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
     """
 
+    @edge
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
         super().__init__(PullLogic(namesrv, config=config, **options))
 
+    @edge
     def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> Subscription:
         """Read this member's share of a topic; the result may be awaited, which starts the consumer.
 
@@ -268,11 +274,13 @@ class SimpleConsumer(_Consumer[SimpleLogic]):
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
     """
 
+    @edge
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
         super().__init__(SimpleLogic(namesrv, config=config, **options))
 
+    @edge
     def subscribe(self, topic: str, *, tag: str | None = None, sql: str | None = None) -> Subscription:
         """Receive the messages of a topic, too; the result may be awaited, which starts the consumer.
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from rocketcore.client.blocking import of_method
+from rocketcore.client.tracebacks import SHORTENED, shortened
 from rocketcore.errors import ConfigError, ForkedClient
 from rocketcore.warning import warn
 
@@ -190,12 +191,15 @@ def guarded(
     name = method.__name__
 
     async def call(self: Face[Any], /, *arguments: P.args, **options: P.kwargs) -> T:
-        self._guard.enter()
         try:
-            coroutine: Coroutine[Any, Any, T] = getattr(self._logic, name)(*arguments, **options)
-        except TypeError as error:
-            raise of_method(error, type(self), name) from None
-        return await coroutine
+            self._guard.enter()
+            try:
+                coroutine: Coroutine[Any, Any, T] = getattr(self._logic, name)(*arguments, **options)
+            except TypeError as error:
+                raise of_method(error, type(self), name) from None
+            return await coroutine
+        except SHORTENED as error:
+            raise shortened(error)  # noqa: B904 (it is the same error)
 
     functools.update_wrapper(call, method)
     return call
@@ -206,12 +210,15 @@ def guarded_call(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatena
     name = method.__name__
 
     def call(self: Face[Any], /, *arguments: P.args, **options: P.kwargs) -> T:
-        self._guard.check()
         try:
-            result: T = getattr(self._logic, name)(*arguments, **options)
-        except TypeError as error:
-            raise of_method(error, type(self), name) from None
-        return result
+            self._guard.check()
+            try:
+                result: T = getattr(self._logic, name)(*arguments, **options)
+            except TypeError as error:
+                raise of_method(error, type(self), name) from None
+            return result
+        except SHORTENED as error:
+            raise shortened(error)  # noqa: B904 (it is the same error)
 
     functools.update_wrapper(call, method)
     return call

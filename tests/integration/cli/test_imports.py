@@ -16,14 +16,16 @@ HEAVY: Final = ["asyncio", "concurrent.futures.thread", "email", "encodings.idna
 
 LIBRARIES: Final = {"click", "msgspec", "typing_extensions"}
 MODULES: Final = """
-addresses codes config_file errors ids message message_queue naming printable service table
+addresses codes config_file errors ids message message_queue
+message_values naming printable send_result service table warning
 _fast _fast.command _fast.fields _fast.frame _fast.status
 admin admin.accounts admin.base admin.client admin.clients admin.cluster admin.dead_letters
-admin.group_settings admin.groups admin.history admin.logic admin.messages admin.offsets admin.redrive admin.requests
+admin.group_settings admin.group_troubles admin.groups admin.history admin.logic admin.messages admin.offsets
+admin.redrive admin.requests
 admin.shapes admin.statistics admin.survey admin.timestamps admin.transfer
 cli cli.budget cli.cluster cli.confirm cli.connection cli.contexts cli.failures cli.main cli.options cli.render
 cli.topic
-client client.addresses client.api client.blocking client.route_table
+client client.addresses client.api client.blocking client.route_table client.tracebacks
 protocol protocol.bodies protocol.bodies.base protocol.bodies.route protocol.bodies.topic protocol.command
 protocol.fastjson protocol.frame protocol.headers protocol.headers.admin protocol.headers.auth
 protocol.headers.consumer protocol.headers.message protocol.headers.nameserver protocol.json_header protocol.schema
