@@ -139,9 +139,9 @@ def import_messages(
     with contextlib.ExitStack() as stack:
         opened = _opened(file, stack)
         pipe = file == "-" or not stat.S_ISREG(os.fstat(opened.fileno()).st_mode)
-        opened, compression = _unpacked(opened)
         if pipe and notes is not None:
             raise click.UsageError("--progress is for a file: nobody knows where another pipe would go on")
+        opened, compression = _unpacked(opened)
         form = form or _form(opened, file)
         if compression is not None and form != "jsonl":
             raise click.BadParameter(f"{printable(file)}: it is {form}, compressed with {compression}: unpack it first",
