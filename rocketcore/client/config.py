@@ -46,7 +46,7 @@ __all__ = [
     "name_server_list",
 ]
 
-QueueListener: TypeAlias = "Callable[[list[MessageQueue]], Awaitable[object] | object]"
+QueueListener: TypeAlias = Callable[[list[MessageQueue]], Awaitable[object] | object]
 """A function or a coroutine function that gets queues, sorted; what it returns does not count."""
 Checker: TypeAlias = Callable[[ReceivedMessage], TransactionState | Awaitable[TransactionState]]
 StartFrom: TypeAlias = Literal["first", "last"] | datetime

@@ -95,9 +95,9 @@ def test_a_queue_is_committed_before_it_goes(namesrv: str, make_topic: Callable[
     committed: list[int | None] = []
 
     def on_revoke(gone: list[rmq.MessageQueue]) -> None:
-        told.append(("revoke", gone))
         first.commit()
         committed.extend(stored(namesrv, group, queue) for queue in gone)
+        told.append(("revoke", gone))
 
     first = rmq.PullConsumer(
         namesrv, group=group, on_assign=lambda new: told.append(("assign", new)), on_revoke=on_revoke, **QUICK
@@ -115,7 +115,7 @@ def test_a_queue_is_committed_before_it_goes(namesrv: str, make_topic: Callable[
             wait_until(lambda: len(second.assignment()) == 2 and len(told) >= 2, 30)
             kind, gone = told[1]
             assert (kind, gone) == ("revoke", second.assignment())
-            assert committed == [3, 3]
+            assert committed[:2] == [3, 3]
     assert told[-1][0] == "revoke", "on close too"
     assert [stored(namesrv, group, queue) for queue in queues] == [3] * 4
 
