@@ -1,8 +1,8 @@
 """A worker: python worker.py
 
 Handlers run on eight threads. SIGTERM and Ctrl-C let those that run finish, store how far the group is and leave it:
-the next worker goes on behind. What was in hand may come again: a handler should know what it has done, by the order's
-id. A handler that raises gets its message again.
+the next worker goes on behind. One that is killed leaves what it did not store to come again: a handler should know
+what it has done, by the order's id. A handler that raises gets its message again.
 """
 
 from __future__ import annotations

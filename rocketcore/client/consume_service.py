@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import logging
 import threading
 from collections import deque
@@ -99,6 +100,10 @@ class ConsumeService:
         self._handler_seconds: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._numbers = itertools.count(1)
+        self._admission = threading.Lock()
+        """Of ``_stopped`` and ``_last_admitted``."""
+        self._last_admitted = 0
         self._stopped = False
         self._progress = asyncio.Event()
 
@@ -207,6 +212,7 @@ class ConsumeService:
         elif handler.batched is not None:
             job = Job(handler, process_queue, self._take_batch(handler, process_queue, topic))
             self._on_threads += 1
+            job.number = next(self._numbers)
             self._workers.submit(job)
         else:
             # A retry queue mixes the topics of its group, and they may have different handlers. What is handed out in
@@ -214,6 +220,7 @@ class ConsumeService:
             single = process_queue.queue.topic != topic or (self._ordered and self._handed is not None)
             job = Job(handler, process_queue, process_queue.take(1 if single else self.chunk_size(topic)))
             self._on_threads += 1
+            job.number = next(self._numbers)
             self._workers.submit(job)
         self._jobs.add(job)
         if self._handed is not None:
@@ -332,11 +339,27 @@ class ConsumeService:
 
     def _goes_on(self, job: Job) -> bool:
         """Say whether the next message of a job is to be handled; any thread."""
-        if job.process_queue.dropped or job.abandoned or self._stopped:
+        # A consumer that stops gives up its queues first, and then waits for what has begun.
+        if job.abandoned or (job.process_queue.dropped and not self._stopped):
             return False
         if not self._ordered:
-            return True
-        return (not job.results or job.results[-1][1] is ConsumeResult.SUCCESS) and self._consumable(job.process_queue)
+            return job.admitted or self._admit(job)
+        return (
+            not self._stopped
+            and (not job.results or job.results[-1][1] is ConsumeResult.SUCCESS)
+            and self._consumable(job.process_queue)
+        )
+
+    def _admit(self, job: Job) -> bool:
+        """Say whether a job begins. After a stop those begin that are before one that has: what is left out before it
+        in its queue would keep the group's offset back, and all behind come again.
+        """
+        with self._admission:
+            if self._stopped and job.number > self._last_admitted:
+                return False
+            self._last_admitted = max(self._last_admitted, job.number)
+        job.admitted = True
+        return True
 
     def _report(self, job: Job, seconds: float) -> None:
         self._enqueue((job, seconds))
@@ -425,7 +448,8 @@ class ConsumeService:
 
     def stop_feeding(self) -> None:
         """Hand nothing out any more; who iterates gets the end."""
-        self._stopped = True
+        with self._admission:
+            self._stopped = True
         self.wake_all()
 
     def wake_all(self) -> None:

@@ -28,6 +28,10 @@ class Job:
     process_queue: ProcessQueue
     messages: list[ReceivedMessage]
     results: list[HandlerResult] = field(default_factory=list)
+    number: int = 0
+    """Jobs begin in the order of their numbers."""
+    admitted: bool = False
+    """It is handled to its end, also when the consumer is stopped meanwhile."""
     begun: bool = False
     abandoned: bool = False
     """The messages are given to someone else: the handler does not count any more, it may never return."""

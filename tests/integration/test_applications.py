@@ -161,7 +161,7 @@ def test_the_web_service_starts_without_a_cluster_and_works_when_there_is_one(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_that_is_stopped_loses_nothing_and_repeats_what_was_in_hand_at_most(
+def test_a_worker_that_is_stopped_handles_nothing_twice(
     cluster: LocalCluster, start: Callable[..., Application], number: signal.Signals
 ) -> None:
     orders = place_orders(cluster, range(3000))
@@ -173,8 +173,7 @@ def test_a_worker_that_is_stopped_loses_nothing_and_repeats_what_was_in_hand_at_
     until(lambda: first.said.count("billed") + second.said.count("billed") >= len(orders))
     assert second.end() == 0, second.said
     billed = re.findall(r"billed (o-\d+): 100", first.said + second.said)
-    assert set(billed) == orders
-    assert len(billed) - len(orders) <= 8, "more than its threads had in hand"
+    assert (len(billed), set(billed)) == (len(orders), orders)
 
 
 def test_processes_that_gunicorn_forks_send(cluster: LocalCluster, start: Callable[..., Application]) -> None:
@@ -279,20 +278,20 @@ def test_a_payment_and_its_message_are_there_both_or_neither(
         assert {row[0] for row in database.execute("SELECT id FROM payments")} == {"p-1", "p-3"}
 
 
-def test_a_service_that_is_stopped_sends_every_invoice(
+def test_a_service_that_is_stopped_sends_each_invoice_once(
     cluster: LocalCluster, start: Callable[..., Application]
 ) -> None:
     orders = place_orders(cluster, range(600))
     first = start(cluster.namesrv, "service.py")
     first.wait_for("service order")
-    assert first.end() == 0, first.said
+    # 128 + 15 where the signal comes between ``subscribe``, which begins, and ``run``: that leaves in order, too.
+    assert first.end() in (0, 128 + signal.SIGTERM), first.said
     orders |= place_orders(cluster, range(600, 610))
     second = start(cluster.namesrv, "service.py")
     until(lambda: first.said.count("service order") + second.said.count("service order") >= len(orders))
     assert second.end(signal.SIGINT) == 0, second.said
     invoices = [message.json() for message in messages_of(cluster, "invoices", len(orders))]
-    assert {invoice["order"] for invoice in invoices} == orders
-    assert len(invoices) - len(orders) <= 32, "more than it had in hand"
+    assert (len(invoices), {invoice["order"] for invoice in invoices}) == (len(orders), orders)
     assert {invoice["total"] for invoice in invoices} == {119}
 
 
