@@ -201,6 +201,7 @@ class GroupConsumer(Subscriber):
             await self._stop_all_pulling()
             await self._finish()
             await self._finish_replies()
+            self.offsets.doubt()
             await self.persist_offsets()
             await self._release(list(self._readers))
             await self.instance.unregister()
@@ -250,6 +251,7 @@ class GroupConsumer(Subscriber):
 
     def group_changed(self) -> None:
         self._store_first = True
+        self.offsets.doubt()
         self.wake_rebalance()
 
     async def _store_offsets_first(self) -> None:
@@ -393,6 +395,7 @@ class GroupConsumer(Subscriber):
         await self._revoke(queues)
         try:
             await self._stop_pulling([self._readers[queue] for queue in queues])
+            self.offsets.doubt()
             await self._persist(queues)
         finally:
             # Also where this is cancelled: nobody pulls from them any more, so they must not seem to be ours.

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from rocketcore.client import api
 from rocketcore.client.config import StartFrom
@@ -22,6 +23,7 @@ from rocketcore.config_file import home_folder, replace_file
 from rocketcore.errors import BrokerError, ConfigError, DecodeError, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
+from rocketcore.transport.remoting import ServedRemoting
 from rocketcore.warning import Recurring, warn
 
 __all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore", "find_offset", "load_offsets", "local_offset_path"]
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 _failures = Recurring(logger)
 
 OFFSET_TIMEOUT = 5.0
+SURE_SECONDS: Final = 1.0
+"""How long a member that was told of no change takes what a broker has of a queue for known."""
 
 
 class OffsetStore(ABC):
@@ -62,6 +66,9 @@ class OffsetStore(ABC):
         """Return what a broker has of others for a queue, and take no notice of it; None without one."""
         return None
 
+    def doubt(self) -> None:  # noqa: B027 - a file has no other writer
+        """Take nothing for known of what others may have stored: the group has changed, or a queue goes."""
+
     def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
         """Note an offset; one that is smaller than the last counts only as a reset."""
         if reset or offset > self._offsets.get(queue, -1):
@@ -88,7 +95,9 @@ class RemoteOffsetStore(OffsetStore):
     """Offsets kept by the broker of each queue.
 
     Before an offset is written the broker is asked what it has: a member that was away for a while, or has not heard
-    yet that its queue went, would take back what another member has stored meanwhile.
+    yet that its queue went, would take back what another member has stored meanwhile. One that stores at least once each
+    ``SURE_SECONDS`` is not away, and pays one request for a store, not two. It asks again after that time, over a new
+    connection, when its group has changed and when a queue goes.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -99,6 +108,8 @@ class RemoteOffsetStore(OffsetStore):
         """Of whoever has brokers store offsets: one that was noted later must not be overtaken by one before it."""
         self._ahead: set[MessageQueue] = set()
         """Queues of which was told that another member is ahead."""
+        self._known: dict[MessageQueue, tuple[float, object]] = {}
+        """When and over which connection the broker last said, or was told, what it has of a queue."""
 
     async def read(self, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
         address, _ = self._instance.routes.subscribe_address(queue.broker)
@@ -110,6 +121,7 @@ class RemoteOffsetStore(OffsetStore):
             OFFSET_TIMEOUT,
             set_zero_if_not_found=False if stored_only else None,
         )
+        self._note_known(queue, address)
         if offset is not None and offset >= 0:
             self._offsets[queue] = self._written[queue] = offset
             return offset
@@ -143,11 +155,29 @@ class RemoteOffsetStore(OffsetStore):
                     return  # the broker does not answer: the other queues would only wait for the same
             else:
                 self._written[queue] = offset
+                self._note_known(queue, address)
+
+    def doubt(self) -> None:
+        self._known.clear()
+
+    def _connection(self, address: str) -> object | None:
+        remoting = self._instance.remoting
+        return remoting.connection_to(address) if isinstance(remoting, ServedRemoting) else remoting
+
+    def _note_known(self, queue: MessageQueue, address: str) -> None:
+        self._known[queue] = self._instance.clock.monotonic(), self._connection(address)
+
+    def _is_known(self, queue: MessageQueue, address: str) -> bool:
+        at, connection = self._known.pop(queue, (-SURE_SECONDS, None))
+        now = self._connection(address)
+        return now is not None and now is connection and self._instance.clock.monotonic() - at < SURE_SECONDS
 
     async def _others_are_ahead(self, queue: MessageQueue, offset: int) -> bool:
         """Say whether another member has stored an offset behind ours since we read or wrote it; it counts then."""
         try:
             address, _ = self._instance.routes.subscribe_address(queue.broker)
+            if self._is_known(queue, address):
+                return False
             stored = await self.stored(queue, address)
         except (BrokerError, DecodeError):  # a broker that does not say is told as before
             return False
@@ -162,6 +192,7 @@ class RemoteOffsetStore(OffsetStore):
     def forget(self, queue: MessageQueue) -> None:
         super().forget(queue)
         self._ahead.discard(queue)
+        self._known.pop(queue, None)
 
     async def stored(self, queue: MessageQueue, address: str) -> int | None:
         return await api.query_consumer_offset(

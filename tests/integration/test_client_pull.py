@@ -284,9 +284,14 @@ def test_nothing_is_stored_of_a_queue_that_is_not_this_members(
 
 
 def test_a_member_that_was_away_takes_nothing_back(
-    cluster: LocalCluster, make_topic: MakeTopic, group: str, caplog: pytest.LogCaptureFixture
+    cluster: LocalCluster,
+    make_topic: MakeTopic,
+    group: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It still believes that the queue is its own, and stores in the background, on commit and on close."""
+    monkeypatch.setattr("rocketcore.client.offset_store.SURE_SECONDS", 0.0)  # it was away for longer than that
     topic = make_topic(queues=1)
     queue = rmq.MessageQueue(topic, "broker-a", 0)
     fill(cluster, topic, 10, queue)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,13 +12,14 @@ import pytest
 
 from rocketcore.client.config import ConsumerConfig
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.offset_store import LocalOffsetStore, RemoteOffsetStore, local_offset_path
+from rocketcore.client.offset_store import SURE_SECONDS, LocalOffsetStore, RemoteOffsetStore, local_offset_path
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import ConnectError, RequestTimeout, SystemBusy
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from rocketcore.service import SYSTEM_CLOCK, Clock, ManualClock
 from tests.unit.client.fakes import FakeRemoting, Outcome, route
 
 QUEUE = MessageQueue("T", "a", 1)
@@ -28,6 +31,7 @@ class Offsets:
     def __init__(self) -> None:
         self.table: dict[tuple[str, str, int], int] = {}
         self.updates = 0
+        self.queries = 0
         self.failure: Exception | None = None
 
     def __call__(self, address: str, request: RemotingCommand) -> Outcome:
@@ -38,6 +42,7 @@ class Offsets:
             self.updates += 1
             self.table[update.consumer_group, update.topic, update.queue_id] = update.commit_offset
             return RemotingCommand.response(request)
+        self.queries += 1
         query = request.header(QueryConsumerOffsetRequestHeader)
         offset = self.table.get((query.consumer_group, query.topic, query.queue_id))
         if offset is None:
@@ -47,9 +52,24 @@ class Offsets:
         return response
 
 
-def remote(offsets: Offsets) -> RemoteOffsetStore:
-    remoting = FakeRemoting({"T": route("a")}, offsets)
-    instance = ClientInstance(ConsumerConfig(group="G"), remoting, ASYNCIO)
+class Connections(FakeRemoting):
+    """Has one connection, which a test exchanges."""
+
+    connection: object = "first"
+
+    def connection_to(self, address: str) -> object | None:
+        return self.connection
+
+    def add_routes(self, rows: object) -> None:
+        raise AssertionError("no broker asks here")
+
+    def expecting(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+def remote(offsets: Offsets, clock: Clock = SYSTEM_CLOCK) -> RemoteOffsetStore:
+    remoting = Connections({"T": route("a")}, offsets)
+    instance = ClientInstance(ConsumerConfig(group="G"), remoting, ASYNCIO, clock=clock)
     instance.routes.update("T", route("a"))
     return RemoteOffsetStore(instance, "G")
 
@@ -68,6 +88,40 @@ def test_only_what_changed_is_sent() -> None:
         await store.persist([QUEUE, MessageQueue("T", "a", 0)])
         assert (offsets.table[("G", "T", 1)], offsets.updates) == (2, 2)
         assert await remote(offsets).read(QUEUE) == 2
+
+    asyncio.run(main())
+
+
+CHANGES: dict[str, Callable[[RemoteOffsetStore, ManualClock], object]] = {
+    "nothing": lambda store, clock: None,
+    "a moment": lambda store, clock: clock.advance(SURE_SECONDS / 2),
+    "a while": lambda store, clock: clock.advance(SURE_SECONDS),
+    "the group": lambda store, clock: store.doubt(),
+    "the connection": lambda store, clock: setattr(store._instance.remoting, "connection", "second"),
+    "no connection": lambda store, clock: setattr(store._instance.remoting, "connection", None),
+    "the queue came back": lambda store, clock: store.forget(QUEUE),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_store_is_one_request_as_long_as_nothing_changes(change: str) -> None:
+    """Then another member may be ahead: the broker is asked before, and what that has stored stays."""
+
+    async def main() -> None:
+        offsets, clock = Offsets(), ManualClock()
+        store = remote(offsets, clock)
+        await store.read(QUEUE)
+        for offset in range(1, 10):
+            store.update(QUEUE, offset)
+            await store.persist()
+        assert (offsets.updates, offsets.queries) == (9, 1)
+        CHANGES[change](store, clock)
+        offsets.table["G", "T", 1] = 50
+        for offset in (10, 11):
+            store.update(QUEUE, offset)
+            await store.persist()
+        kept = change not in ("nothing", "a moment")
+        assert (offsets.table["G", "T", 1], offsets.queries) == ((50, 3) if kept else (11, 1))
 
     asyncio.run(main())
 
