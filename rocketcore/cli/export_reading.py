@@ -137,7 +137,8 @@ def _fill_columns(
         columns=_columns(state),
         group=TOOLS_GROUP,
         tags=state.asked["tag"] or "*",
-        fail_on_data_loss=False,  # what is gone is counted, and the rest is wanted
+        fail_on_data_loss=False,  # what is gone or damaged is counted, and the rest is wanted
+        if_damaged=None,
         batch_bytes=batch_bytes,
         timeout=timeout,
         fetch_timeout=patience(),

@@ -35,6 +35,7 @@ from rocketcore.client.arrow_sender import RecordBatchSender, SendSettings, Send
 __all__ = ["SendSummary", "read_arrow", "send_arrow"]
 
 _PARTITION_BITS = 32
+_READ_THE_REST = "on_damage='skip' reads the others"
 
 
 def read_arrow(
@@ -45,6 +46,7 @@ def read_arrow(
     end: Literal["first", "last"] | datetime = "last",
     columns: Sequence[str] = DEFAULT_COLUMNS,
     tag: str = SUBSCRIBE_ALL,
+    on_damage: Literal["raise", "skip"] = "raise",
     timeout: float = 10.0,
     tls: TlsOption = False,
 ) -> pa.Table:
@@ -55,15 +57,26 @@ def read_arrow(
     columns     topic, brokerName, queueId, queueOffset, msgId, tags, keys, body, bornTimestamp, storeTimestamp; on
                 request also properties, bornHost, storeHost, flag, sysFlag, reconsumeTimes, commitLogOffset, storeSize
     tag         tag expression, for example ``a || b``
+    on_damage   what becomes of a message whose body does not have its checksum, or does not decompress: "raise", or
+                "skip" it, with a warning that names queue and offset
     timeout     seconds for one request
     tls         as for ``Producer``
     returns     pyarrow.Table in the order of the queues; times are timestamp[us, UTC], body is binary
-    raises      RouteNotFound, OffsetOutOfRange when messages disappear meanwhile, ConfigError for a wrong argument
+    raises      RouteNotFound, OffsetOutOfRange when messages disappear meanwhile, DecodeError for a damaged message,
+                ConfigError for a wrong argument
     """
     if isinstance(start, datetime) and isinstance(end, datetime) and start.timestamp() > end.timestamp():
         raise ConfigError(f"start lies behind end: {start} and {end}")
+    if on_damage not in ("raise", "skip"):
+        raise ConfigError(f"on_damage is 'raise' or 'skip', got {on_damage!r}")
     config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout, tls=tls)
-    settings = ReadSettings(columns=tuple(columns), tags=tag, timeout=timeout, fetch_timeout=3 * timeout)
+    settings = ReadSettings(
+        columns=tuple(columns),
+        tags=tag,
+        if_damaged=_READ_THE_REST if on_damage == "raise" else None,
+        timeout=timeout,
+        fetch_timeout=3 * timeout,
+    )
     # Pulls go on in the client's thread while this one decodes.
     with LoopClient(config) as client:
         reader = client.run(_reader(client.instance, topic, start, end, settings))

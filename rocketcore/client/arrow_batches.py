@@ -17,15 +17,18 @@ import pyarrow.compute as pc
 from rocketcore._fast.arrow_out import StoredColumns
 from rocketcore.client.arrow_ranges import offsets_of
 from rocketcore.client.config import MOST_RECORD_BATCH_BYTES
-from rocketcore.errors import BadChecksum, ConfigError, DecodeError, RemoteProtocolError
+from rocketcore.errors import ConfigError, DecodeError, RemoteProtocolError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.protocol.compression import decompress
+from rocketcore.protocol.message import size_at
 from rocketcore.warning import warn
 
 __all__ = ["COLUMNS", "DEFAULT_COLUMNS", "BatchBuilder", "schema_of"]
 
 logger = logging.getLogger(__name__)
 
+_OFFSET_AT: Final = 20
+"""Where a stored message has its queue offset."""
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
 COLUMNS: Final[dict[str, pa.DataType]] = {
@@ -68,11 +71,16 @@ class BatchBuilder:
     tags         exact tags to keep, empty for all: a broker compares their hashes only
     batch_bytes  a record batch ends with the message that makes it as long as this: bytes as stored, bodies unpacked,
                  and counted only if they are among the columns; at most ``MOST_RECORD_BATCH_BYTES``
+    if_damaged   what the error of a damaged message says last: how to read the others; None: such a one is left out,
+                 with a warning
     """
 
-    def __init__(self, columns: tuple[str, ...], tags: frozenset[str], batch_bytes: int) -> None:
+    def __init__(
+        self, columns: tuple[str, ...], tags: frozenset[str], batch_bytes: int, if_damaged: str | None = ""
+    ) -> None:
         self._schema = schema_of(columns)
         self._tags = tags
+        self._if_damaged = if_damaged
         self._batch_bytes = min(batch_bytes, MOST_RECORD_BATCH_BYTES)
         kept = [name for name in columns if name != "brokerName"]
         if tags and "tags" not in kept:
@@ -81,23 +89,33 @@ class BatchBuilder:
         self._brokers: list[tuple[str, int]] = []
         """Brokers of the rows gathered, and the row at which each begins."""
         self.appended = 0
-        """Messages appended so far, before their tags were compared."""
+        """Messages appended or left out so far, before their tags were compared."""
 
     def append(self, queue: MessageQueue, begin: int, end: int, body: bytes | memoryview) -> Iterator[pa.RecordBatch]:
         """Add the messages of a pull answer that stands for the offsets from ``begin`` up to ``end``, those behind left
         out; yield the batches that became full.
 
-        raises  DecodeError for a damaged message, and for a body that does not decompress; RemoteProtocolError for one
-                that lies before ``begin``, or not behind the message before it
+        raises  DecodeError for a damaged message, and for a body that does not decompress (see ``if_damaged``);
+                RemoteProtocolError for one that lies before ``begin``, or not behind the message before it
         """
         stored, position, after = self._stored, 0, begin - 1
         while position < len(body):
             if not self._brokers or self._brokers[-1][0] != queue.broker:
                 self._brokers.append((queue.broker, stored.rows))
-            count, position = self._append_some(queue, body, position, end, after)
+            rows, damage = stored.rows, None
+            try:
+                _, position = stored.append(body, position, len(body), end, True, self._batch_bytes, after)
+            except DecodeError as error:
+                damage = error
+            count = stored.rows - rows
             self.appended += count
             if count:
                 after = stored.last_queue_offset
+            if damage is not None:
+                for _ in range(count):  # those before it are appended, which nothing said
+                    position += size_at(body, position)
+                position = self._pass_over(queue, body, position, end, damage)
+                continue
             if stored.stopped_by == "order":
                 [found] = offsets_of(memoryview(body)[position:], 1)
                 raise RemoteProtocolError(
@@ -114,20 +132,22 @@ class BatchBuilder:
                     raise DecodeError(f"{queue}: a message is longer than a column")
                 yield self.finish()
 
-    def _append_some(
-        self, queue: MessageQueue, body: bytes | memoryview, position: int, end: int, after: int
-    ) -> tuple[int, int]:
-        """Append as much as goes at once; a body that does not have its checksum as it is stored, with a warning."""
-        stored = self._stored
-        try:
-            return stored.append(body, position, len(body), end, True, self._batch_bytes, after)
-        except BadChecksum as error:
-            size = int.from_bytes(body[position : position + 4])
-            count, position = stored.append(body, position, position + size, end, False, self._batch_bytes, after)
-            if count:
-                text = "body not decoded queue=%s offset=%d error=%s"
-                warn(logger, text, queue, stored.last_queue_offset, error)
-            return count, position
+    def _pass_over(
+        self, queue: MessageQueue, body: bytes | memoryview, position: int, end: int, error: DecodeError
+    ) -> int:
+        """Leave out the damaged message at a position, see ``if_damaged``; return where the next one begins."""
+        size = size_at(body, position)
+        offset = int.from_bytes(body[position + _OFFSET_AT : position + _OFFSET_AT + 8], signed=True)
+        if offset >= end:
+            return len(body)
+        text = f"{queue}: the message at offset {offset} is damaged: {error.reason}"
+        if not size:
+            raise type(error)(f"{text}; it does not tell where the next one begins") from None
+        if self._if_damaged is not None:
+            raise type(error)(f"{text}; {self._if_damaged}" if self._if_damaged else text) from None
+        warn(logger, "damaged message left out queue=%s offset=%d error=%s", queue, offset, error.reason)
+        self.appended += 1
+        return position + size
 
     @property
     def rows(self) -> int:

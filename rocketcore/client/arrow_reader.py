@@ -69,6 +69,8 @@ class ReadSettings:
     columns            names out of ``COLUMNS``, in the order of the result
     tags, sql          filter by tag expression, or by an SQL92 expression that the broker evaluates
     fail_on_data_loss  raise OffsetOutOfRange where messages of the range are gone; else log it and go on
+    if_damaged         what the DecodeError of a damaged message says last: how to read the others; None: such a one is
+                       left out, with a warning
     pull_bytes         asked for in one pull; batch_bytes: what a record batch gathers
     timeout            seconds for one attempt at a pull; fetch_timeout: until it is given up
     """
@@ -78,6 +80,7 @@ class ReadSettings:
     tags: str = SUBSCRIBE_ALL
     sql: str | None = None
     fail_on_data_loss: bool = True
+    if_damaged: str | None = ""
     pull_bytes: int = 1 << 20
     batch_bytes: int = RECORD_BATCH_BYTES
     timeout: float = 10.0
@@ -186,7 +189,9 @@ class RangeReader:
         self._is_ready = asyncio.Event()
         self._is_room = asyncio.Event()
         self._pulling: asyncio.Task[None] | None = None
-        self._builder = BatchBuilder(settings.columns, parse_tags(settings.tags).tags, settings.batch_bytes)
+        self._builder = BatchBuilder(
+            settings.columns, parse_tags(settings.tags).tags, settings.batch_bytes, settings.if_damaged
+        )
 
     def record_batches(self, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Generator[pa.RecordBatch, None, None]:
         """Yield all record batches, decoded on the caller's thread; what is under way ends with the generator.

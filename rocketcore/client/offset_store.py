@@ -95,9 +95,9 @@ class RemoteOffsetStore(OffsetStore):
     """Offsets kept by the broker of each queue.
 
     Before an offset is written the broker is asked what it has: a member that was away for a while, or has not heard
-    yet that its queue went, would take back what another member has stored meanwhile. One that stores at least once each
-    ``SURE_SECONDS`` is not away, and pays one request for a store, not two. It asks again after that time, over a new
-    connection, when its group has changed and when a queue goes.
+    yet that its queue went, would take back what another member has stored meanwhile. One that stores more often than
+    each ``SURE_SECONDS`` is not away, and pays one request for a store, not two. It asks again after that time, over a
+    new connection, when its group has changed and when a queue goes.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:

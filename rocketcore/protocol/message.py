@@ -33,7 +33,7 @@ from rocketcore.message import RETRY_TOPIC, UNIQ_KEY, MessageQueue, ReceivedMess
 from rocketcore.protocol.compression import decompress as decompress_body
 from rocketcore.table import Table
 
-__all__ = ["decode_message", "decode_messages", "first_place"]
+__all__ = ["decode_message", "decode_messages", "first_place", "size_at"]
 
 _ROWS: Final = 64
 _SMALLEST_RECORD: Final = kernel.stored_size(0, 0, 0, 0)
@@ -90,9 +90,9 @@ def decode_messages(
             if unreadable is None:
                 raise
             damage = error
-            count, position = kernel.scan_stored(data, position, position + _size_at(data, position), rows, False)
+            count, position = kernel.scan_stored(data, position, position + size_at(data, position), rows, False)
         except DecodeError as error:
-            size = _size_at(data, position)
+            size = size_at(data, position)
             if skipped is None or (not size and not messages):
                 raise
             skipped(error)
@@ -132,7 +132,7 @@ def decode_messages(
     return messages
 
 
-def _size_at(data: bytes, position: int) -> int:
+def size_at(data: bytes | memoryview, position: int) -> int:
     """Return the bytes that the record at ``position`` says it has; 0 where there cannot be so many."""
     size = int.from_bytes(data[position : position + 4], signed=True)
     return size if _SMALLEST_RECORD <= size <= len(data) - position else 0

@@ -109,7 +109,10 @@ class ReadOptions(ConnectionOptions):
         "startingTimestamp", texts.read_timestamp, "first store time, ms or ISO 8601"
     )
     fail_on_data_loss: bool = option(
-        "failOnDataLoss", texts.read_boolean, "refuse a range that is not all there", default=True
+        "failOnDataLoss",
+        texts.read_boolean,
+        "fail where messages are gone or damaged; else leave them out",
+        default=True,
     )
     min_partitions: int | None = option(
         "minPartitions", texts.read_count, "split queues until there are that many tasks"

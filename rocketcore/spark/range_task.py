@@ -53,6 +53,7 @@ def read_settings(options: ReadOptions, columns: tuple[str, ...] = DEFAULT_COLUM
         tags=options.tag_expression,
         sql=options.sql_expression,
         fail_on_data_loss=options.fail_on_data_loss,
+        if_damaged=READ_THE_REST if options.fail_on_data_loss else None,
         pull_bytes=options.pull_batch_bytes,
         batch_bytes=options.arrow_batch_bytes,
         timeout=options.request_timeout,
@@ -63,7 +64,8 @@ def read_settings(options: ReadOptions, columns: tuple[str, ...] = DEFAULT_COLUM
 def read_partition(partition: InputPartition, options: ReadOptions, projection: Projection) -> Iterator[RecordBatch]:
     """Yield the messages of the ranges of a task; Spark's partition of None, for an empty plan, has none.
 
-    raises  OffsetOutOfRange where messages are gone (``failOnDataLoss``), and what the pulls failed with in the end
+    raises  OffsetOutOfRange where messages are gone, DecodeError for a damaged one (``failOnDataLoss``), and what the
+            pulls failed with in the end
     """
     if isinstance(partition, RangePartition):
         connection = connect(options)

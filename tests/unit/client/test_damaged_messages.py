@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -164,13 +165,32 @@ def test_what_is_popped_beside_it_can_be_acknowledged(kind: str, caplog: pytest.
     assert kind.startswith("properties") or caplog.records
 
 
-def test_a_damaged_body_is_a_row_as_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
-    builder = BatchBuilder(("queueOffset", "body"), frozenset(), 1 << 20)
-    records = b"".join(damaged("a flipped bit in the body"))
-    assert list(builder.append(QUEUE, 0, COUNT, records)) == []
-    rows = builder.finish().to_pylist()
-    assert rows == [{"queueOffset": i, "body": b"bodz-2" if i == DAMAGED else b"body-%d" % i} for i in range(COUNT)]
+def rows_of(records: bytes, if_damaged: str | None, batch_bytes: int = 1 << 20, end: int = COUNT) -> dict[int, bytes]:
+    builder = BatchBuilder(("queueOffset", "body"), frozenset(), batch_bytes, if_damaged)
+    batches = [*builder.append(QUEUE, 0, end, records), builder.finish()]
+    assert builder.appended == end
+    return {row["queueOffset"]: row["body"] for batch in batches for row in batch.to_pylist()}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("properties")])
+@pytest.mark.parametrize("batch_bytes", [1, 250, 1 << 20])
+def test_a_table_has_no_damaged_message(kind: str, batch_bytes: int, caplog: pytest.LogCaptureFixture) -> None:
+    records = b"".join(damaged(kind))
+    text = f"{re.escape(str(QUEUE))}: the message at offset {DAMAGED} is damaged: .*"
+    with pytest.raises(DecodeError, match=f"{text}; skip it$"):
+        rows_of(records, "skip it", batch_bytes)
+    with pytest.raises(DecodeError, match=text):
+        rows_of(records, "", batch_bytes)
+    whole = {offset: b"body-%d" % offset for offset in range(COUNT) if offset != DAMAGED}
+    assert rows_of(records, None, batch_bytes) == whole
     assert f"queue={QUEUE} offset={DAMAGED} " in caplog.text
+    assert rows_of(records, "", batch_bytes, DAMAGED) == {0: b"body-0", 1: b"body-1"}  # it lies behind the range
+
+
+def test_a_record_that_is_cut_ends_a_table_whatever_is_asked_for() -> None:
+    records = b"".join(map(message, range(COUNT)))
+    with pytest.raises(DecodeError, match=r"offset 4 is damaged: .*; it does not tell where the next one begins"):
+        rows_of(records[:-1], None)
 
 
 def test_a_look_at_messages_shows_the_others(caplog: pytest.LogCaptureFixture) -> None:
