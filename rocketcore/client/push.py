@@ -57,9 +57,9 @@ LOCK_INTERVAL: Final = 20.0
 LOCK_EXPIRES: Final = 30.0
 LOCK_TIMEOUT: Final = 1.0
 SUSPEND_MIN: Final = 0.01
+SUSPEND_MAX: Final = 30.0
 _LOOK_AGAIN: Final = 0.05
 """Seconds after which is looked whether all is finished: not everything that ends says so."""
-SUSPEND_MAX: Final = 30.0
 _FIRST_RETRY_LEVEL: Final = 3
 
 

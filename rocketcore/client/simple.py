@@ -50,8 +50,9 @@ POP_PATIENCE: Final = 0.25
 """How long ``receive`` waits for one broker before it asks the next as well."""
 FIRST_REFRESH: Final = 1.0
 ROUTE_SECONDS: Final = 1.0
-LOOK_AGAIN: Final = 0.05
 """Between two questions for the route of a topic that does not exist yet."""
+LOOK_AGAIN: Final = 0.05
+"""Between two looks whether what ``wait_ready`` waits for is there."""
 
 
 class _Source:
