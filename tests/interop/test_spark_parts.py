@@ -23,7 +23,7 @@ pa = pytest.importorskip("pyarrow")
 @pytest.fixture
 def cluster(apache_line: ApacheCluster) -> ApacheCluster:
     with rmq.Admin(apache_line.namesrv) as admin:
-        admin.create_topic("T", queues=1)
+        admin.create_topic("T", queues=1, exist_ok=True)
     return apache_line
 
 

@@ -39,13 +39,13 @@ def test_a_stream(apache_line: ApacheCluster) -> None:
     following = Query(cluster, topic, checkpoint=query.end)
     assert until_read(following, 1000) == list(range(5000, 6000))
     with rmq.Admin(cluster.namesrv) as admin:
-        admin.create_topic(topic, read_queues=6, write_queues=4)
+        admin.update_topic(topic, read_queues=6, write_queues=4)
     # 4.9 says nothing of the two queues that are only read: they are asked for one by one.
     wider = Query(cluster, topic, checkpoint=following.end)
     assert wider.batch() == []
     assert len(wider.end[topic]) == 6
     with rmq.Admin(cluster.namesrv) as admin:
-        admin.create_topic(topic, queues=2)
+        admin.update_topic(topic, queues=2)
     fill(cluster, topic, range(6000, 6100))
     narrower = Query(cluster, topic, checkpoint=wider.end)
     assert until_read(narrower, 100) == list(range(6000, 6100))

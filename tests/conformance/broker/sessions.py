@@ -42,6 +42,8 @@ class Generator:
         self._random = Random(seed)
         draw = self._random.choice
         self._numbers = 0
+        self._subscription_version = 0
+        """Grows, as those of clients whose clocks agree: which counts of others differs (docs/compatibility.md)."""
         self._ordered = {(group, topic): self._often(0.2) for group in GROUPS for topic in TOPICS}
         self._halves: list[int] = []
         self._timed: list[int] = []
@@ -216,10 +218,11 @@ class Generator:
 
     def _heartbeat(self) -> Step:
         draw = self._random.choice
+        self._subscription_version += 1
         groups = {
             group: {
                 "topics": {topic: draw(["*", "red", "blue || red"]) for topic in TOPICS if self._often(0.7)},
-                "version": draw([1, 2, 3]), "model": draw(["CLUSTERING", "CLUSTERING", "BROADCASTING"]),
+                "version": self._subscription_version, "model": draw(["CLUSTERING", "CLUSTERING", "BROADCASTING"]),
             }
             for group in GROUPS
             if self._often(0.6)
