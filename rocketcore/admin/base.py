@@ -63,13 +63,14 @@ class _AskTwice:
     No request of administration does more when it is done twice.
     """
 
-    __slots__ = ("_remoting",)
+    __slots__ = ("_clock", "_remoting")
 
-    def __init__(self, remoting: Remoting) -> None:
+    def __init__(self, remoting: Remoting, clock: Clock) -> None:
         self._remoting = remoting
+        self._clock = clock
 
     async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout, self._clock)
         try:
             return await self._remoting.invoke(address, command, timeout)
         except ConnectionLost:
@@ -115,7 +116,7 @@ class AdminBase:
         self._tls = tls
         self._hooks = hooks
         self._signer = signer_of(access_key, secret_key)
-        self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting)
+        self._remoting: Remoting | None = None if remoting is None else _AskTwice(remoting, clock)
         self._own: RemotingClient | None = None
         self._enter: Callable[[], object] = lambda: None
         """Refuses any event loop but that of the connections."""
@@ -150,7 +151,7 @@ class AdminBase:
             self._own = RemotingClient(
                 tls=self._tls, hooks=self._hooks, signer=self._signer, address_map=self._address_map
             )
-            self._remoting = _AskTwice(self._own)
+            self._remoting = _AskTwice(self._own, self._clock)
             guard = Guard("aio.Admin", self._own)
             self._enter = guard.enter
             weakref.finalize(self, guard.forgotten)

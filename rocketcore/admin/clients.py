@@ -17,7 +17,7 @@ from rocketcore.codes import RequestCode, Version, release_of
 from rocketcore.errors import ConsumerNotOnline, RequestNotSupported, RequestTimeout, RocketError
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import GetConsumerRunningInfoRequestHeader
-from rocketcore.service import Deadline
+from rocketcore.service import Clock, Deadline
 
 if TYPE_CHECKING:
     from rocketcore.message_queue import MessageQueue
@@ -61,12 +61,14 @@ _PATIENCE: Final = 1.0
 _PRODUCERS: Final = Request(RequestCode.GET_ALL_PRODUCER_INFO, "list of producers", _producers_in)
 
 
-async def _ask_producers(remoting: Remoting, address: str, timeout: float) -> Mapping[str, list[ProducerInfo]]:
+async def _ask_producers(
+    clock: Clock, remoting: Remoting, address: str, timeout: float
+) -> Mapping[str, list[ProducerInfo]]:
     """Ask for producers; a broker of before 4.9 answers what it does not know with silence, and is told by its version.
 
     raises  RequestNotSupported of such a broker, after a second
     """
-    deadline = Deadline(timeout)
+    deadline = Deadline(timeout, clock)
     try:
         return await _PRODUCERS(remoting, address, min(_PATIENCE, timeout / 2))
     except RequestTimeout:
@@ -157,7 +159,7 @@ class ClientAdmin(OffsetAdmin):
         deadline = self._deadline()
         masters = await self._masters(deadline)
         found: dict[tuple[str, str], list[tuple[str, ProducerInfo]]] = {}
-        for name, table in (await self._by_name(masters, _ask_producers, deadline)).items():
+        for name, table in (await self._by_name(masters, partial(_ask_producers, self._clock), deadline)).items():
             for of, clients in table.items():
                 for each in clients if group in (None, of) else ():
                     found.setdefault((of, each.client_id), []).append((name, each))

@@ -19,7 +19,7 @@ from rocketcore.ids import is_offset_id, place_of
 from rocketcore.message import KEY_SEPARATOR, KeyKind, MessageQueue
 from rocketcore.naming import check_topic
 from rocketcore.protocol.headers.message import PullMessageRequestHeader, QueryMessageRequestHeader
-from rocketcore.service import Deadline
+from rocketcore.service import Clock, Deadline
 from rocketcore.warning import warn
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class MessageAdmin(ClusterAdmin):
             questions = dict.fromkeys(masters.values(), by_id)
         if place is not None and place[0] in registered:
             questions[place[0]] = _first_of(
-                _at_place(place[1], message_id, topic, registered[place[0]]), questions.get(place[0])
+                _at_place(place[1], message_id, topic, registered[place[0]]), questions.get(place[0]), self._clock
             )
         answers = await self._ask_each(questions, deadline)
         found = _found_in(answers)
@@ -265,12 +265,12 @@ def _at_place(physical_offset: int, message_id: str, topic: str | None, broker: 
 
 
 def _first_of(
-    first: Question[list[ReceivedMessage]], second: Question[list[ReceivedMessage]] | None
+    first: Question[list[ReceivedMessage]], second: Question[list[ReceivedMessage]] | None, clock: Clock
 ) -> Question[list[ReceivedMessage]]:
     """Ask one server two questions, the second where the first brings nothing."""
 
     async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout, clock)
         found = await first(remoting, address, timeout)
         return found if found or second is None else await second(remoting, address, deadline.remaining())
 
