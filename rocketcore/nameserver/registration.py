@@ -12,13 +12,14 @@ RocketMQ: ``RegisterBrokerBody``, ``DefaultRequestProcessor.extractRegisterBroke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rocketcore._fast.registration import read_topic_table, read_topic_texts
 from rocketcore.codes import Version
 from rocketcore.errors import BrokerSystemError, DecodeError
 from rocketcore.nameserver.names import check_name, check_topics
+from rocketcore.naming import is_system_topic
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.route import QueueData, TopicQueueMappingInfo
 from rocketcore.protocol.bodies.topic import (
@@ -34,6 +35,7 @@ __all__ = [
     "QueueNumbers",
     "RegisteredTopics",
     "check_version",
+    "deleted_topics",
     "queue_numbers",
     "read_registration",
 ]
@@ -191,3 +193,15 @@ def _check_bits(what: str, bits: int, *numbers: int) -> None:
     for number in numbers:
         if not -bound <= number < bound:
             raise DecodeError(f"{what}: a number beyond {bits} bits")
+
+
+def deleted_topics(known: Iterable[str], named: Container[str], own: Container[str]) -> list[str]:
+    """Return the known topics of a broker that a registration leaves out, if that is a full one; else none.
+
+    Brokers also register the one topic that has changed, and 5.x ones large tables in parts; nothing in the request
+    says so. No broker deletes its system topics: what leaves one of them out is no full registration.
+
+    own  the names of the broker and its cluster, which are topics too
+    """
+    left_out = [topic for topic in known if topic not in named]
+    return [] if any(is_system_topic(topic) or topic in own for topic in left_out) else left_out

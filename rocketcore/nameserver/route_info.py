@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from rocketcore.codes import MASTER_ID, Permission, TopicSysFlag
 from rocketcore.nameserver.config import NameServerConfig
 from rocketcore.nameserver.live_brokers import Connection, LiveBroker, LiveBrokers, LiveKey, timeout_seconds
-from rocketcore.nameserver.registration import ALL_WANTED, KnownTopics, QueueNumbers, RegisteredTopics
+from rocketcore.nameserver.registration import ALL_WANTED, KnownTopics, QueueNumbers, RegisteredTopics, deleted_topics
 from rocketcore.nameserver.topic_table import TopicTable
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicQueueMappingInfo, TopicRouteData
 from rocketcore.protocol.bodies.topic import DataVersion
@@ -251,7 +251,8 @@ class RouteInfoManager:
         name = broker.broker_name
         topics = registered.topics
         if self.config.delete_topic_with_broker_registration and not registered.mappings:
-            for topic in [t for t, known in self._topics.items() if name in known.queues and t not in topics]:
+            known_here = (topic for topic, known in self._topics.items() if name in known.queues)
+            for topic in deleted_topics(known_here, topics, (name, broker.cluster)):
                 self._remove_queues(topic, name)
         if broker.broker_id != MASTER_ID and data.enable_acting_master:
             topics = {topic: _read_only(numbers) for topic, numbers in topics.items()}

@@ -202,3 +202,16 @@ def test_the_command_line_uses_the_same(
     assert rocket("group", "create", group)[0] == 1
     assert rocket("group", "update", group, "--retry-queues", "2")[0] == 0
     assert {(c.retry_max_times, c.retry_queue_nums) for c in admin.group_configs(group).values()} == {(3, 2)}
+
+
+def test_topics_are_created_where_registrations_delete_what_they_leave_out() -> None:
+    """A broker registers a new topic alone: that is no reason to forget its others."""
+    with LocalCluster() as own, rmq.Admin(own.namesrv) as running, rmq.Producer(own.namesrv) as producer:
+        running.create_topic("before", 1)
+        running.update_namesrv_config({"deleteTopicWithBrokerRegistration": "true"})
+        for topic in ("after", "auto"):
+            if topic == "after":
+                running.create_topic(topic, 1)
+            assert producer.send(topic, b"x").queue.topic == topic
+        assert {"before", "after", "auto"} <= set(running.topics())
+        assert producer.send("before", b"x").queue.topic == "before"

@@ -41,6 +41,8 @@ gone = st.lists(st.builds(BrokerAddress, clusters, names, addresses, ids), min_s
 
 
 class Connection:
+    closed = False
+
     def close(self) -> None:
         pass
 

@@ -75,8 +75,10 @@ class RouteTables:
         changed = known is None or known.version != version
         if broker_id == 0 or prime_slave:  # 10
             if self.delete_topic_with_broker_registration and not mappings:  # a
-                for topic in self.topics.keys() - topics.keys():
-                    self._remove_queues(topic, name)
+                left_out = {topic for topic, by in self.topics.items() if name in by and topic not in topics}
+                if not any(topic.startswith("rmq_sys_") for topic in left_out):  # ours: it is no full registration
+                    for topic in left_out:
+                        self._remove_queues(topic, name)
             for topic, numbers in topics.items():
                 if first or changed or name not in self.topics.get(topic, {}):  # b
                     if prime_slave and broker.acting:  # c

@@ -280,6 +280,19 @@ def test_a_full_registration_may_remove_what_it_does_not_name() -> None:
     assert sorted(table.routes.topics()) == ["T", "V"]
 
 
+@pytest.mark.parametrize("own", ["TBW102", "SELF_TEST_TOPIC", "rmq_sys_wheel_timer", "a", "c"])
+@pytest.mark.parametrize("changed", [("V",), ("V", "W"), ("T",), ()])
+def test_a_registration_without_a_topic_that_no_broker_deletes_is_no_full_one(
+    own: str, changed: tuple[str, ...]
+) -> None:
+    table = Table(delete_topic_with_broker_registration=True)
+    table.register("T", "U", own)
+    table.register(*changed, version=DataVersion(0, 1, 2))
+    assert set(table.routes.topics()) == {"T", "U", own, *changed}
+    table.register("T", own, version=DataVersion(0, 1, 3))
+    assert set(table.routes.topics()) == {"T", own}
+
+
 def test_register_topic_stops_at_the_first_unknown_broker() -> None:
     table = Table()
     table.register("T", "U")
