@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -435,6 +436,7 @@ class ServerProcess:
                 process_group=0,
                 text=True,
             )
+        _RUNNING.add(self)
         try:
             ready = _first_line(self._process.stdout, START_SECONDS)
             if not ready:
@@ -485,10 +487,26 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
+        self._let_go()
+        if process.stdout is not None:
+            process.stdout.close()
         return process.returncode
+
+    def _let_go(self) -> None:
+        """Close the pipe that tells the server, when no process has it open any more, that its parent has ended."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+_RUNNING: Final[weakref.WeakSet[ServerProcess]] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    for server in list(_RUNNING):
+        server._let_go()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def _first_line(stream: IO[str] | None, timeout: float) -> str:

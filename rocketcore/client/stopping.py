@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a consumer works: the first asks it to finish, the next does what it did before.
+"""SIGINT and SIGTERM while a client works: the first asks it to finish, the next does what it did before.
 
 Only in the main thread, which alone may set handlers, and only in place of the defaults: handlers that the application
 has set are its own.
@@ -6,8 +6,8 @@ has set are its own.
 
 from __future__ import annotations
 
-import asyncio
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import FrameType, TracebackType
@@ -75,5 +75,7 @@ def _is_default(handler: Any) -> bool:
     if handler is signal.SIG_DFL or handler is signal.default_int_handler:
         return True
     # asyncio.run() sets a handler of its own, which cancels what it runs; ours of an outer block is there for the rest.
-    of_a_loop = isinstance(getattr(getattr(handler, "func", None), "__self__", None), asyncio.Runner)
+    asyncio = sys.modules.get("asyncio")  # which takes long to import, and a blocking producer does without
+    runner = getattr(getattr(handler, "func", None), "__self__", None)
+    of_a_loop = asyncio is not None and isinstance(runner, asyncio.Runner)
     return of_a_loop or isinstance(getattr(handler, "__self__", None), Leaving)

@@ -23,6 +23,7 @@ from rocketcore.client.outgoing import ArrowColumns, MessageOptions, make_messag
 from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.runtime import THREADS
 from rocketcore.client.sender import Sender
+from rocketcore.client.stopping import Leaving, exit_by
 from rocketcore.client.tracebacks import SHORTENED, edge, shortened
 from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
 from rocketcore.message import Body, Message, MessageQueue
@@ -166,7 +167,13 @@ class Producer:
         return self._workings.logic.instance.client_id
 
     def __enter__(self) -> Self:
-        self.start()
+        self._leaving = Leaving(exit_by)
+        self._leaving.__enter__()
+        try:
+            self.start()
+        except BaseException:
+            self._leaving.restore()
+            raise
         return self
 
     def __exit__(
@@ -177,6 +184,8 @@ class Producer:
         except SendsFailed:
             if error is None:  # what ended the block says more
                 raise
+        finally:
+            self._leaving.restore()
 
     def start(self) -> None:
         """Begin heartbeats and route refresh; a second call does nothing."""

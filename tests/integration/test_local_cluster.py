@@ -91,7 +91,8 @@ def test_servers_end_with_the_process_that_started_them_however_it_ends(end: str
             shutil.rmtree(store)
 
 
-def test_servers_of_the_demonstration_end_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("forks", [False, True], ids=["alone", "a forked child lives on"])
+def test_servers_of_the_demonstration_end_with_it(tmp_path: Path, forks: bool) -> None:
     program = f"""
         import os, signal
         from pathlib import Path
@@ -101,21 +102,28 @@ def test_servers_of_the_demonstration_end_with_it(tmp_path: Path) -> None:
         server = ServerProcess(
             "name server", "namesrv", "start", "--listen", "127.0.0.1:0", "--home", str(folder), log=folder / "log"
         )
-        print(server.pid, flush=True)
+        child = os.fork() if {forks} else os.getpid()
+        if child == 0:
+            signal.alarm(60)
+            os.closerange(0, 3)
+            signal.pause()
+        print(server.pid, child, flush=True)
         input()
         os.kill(os.getpid(), signal.SIGKILL)
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
         assert parent.stdout is not None
-        server = os.pidfd_open(int(parent.stdout.readline()))
+        server, child = map(os.pidfd_open, map(int, parent.stdout.readline().split()))
         try:
             parent.communicate("\n", timeout=20)
             assert select.select([server], [], [], 30)[0], "the server outlives its parent"
+            assert bool(select.select([child], [], [], 0)[0]) is not forks
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(server, signal.SIGKILL)
-            os.close(server)
+            for process in (server, child):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                os.close(process)
 
 
 def test_it_is_up_when_start_returns(cluster: LocalCluster, admin: Admin) -> None:

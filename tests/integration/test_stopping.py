@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: a consumer finishes, stores its offsets and leaves, however messages are taken."""
+"""SIGTERM and Ctrl-C: a consumer finishes, stores its offsets and leaves; a producer sends what it was given."""
 
 from __future__ import annotations
 
@@ -79,6 +79,26 @@ PROGRAM = """
             await consumer.subscribe(topic, handler=note)
             await asyncio.Event().wait()
 
+    def send():
+        with rmq.Producer(namesrv, group=group, linger=3600.0) as producer:
+            for number in range(COUNT):
+                producer.send_nowait(topic, b"waits")
+            print("all", flush=True)
+            while not threading.Event().wait(0.05):
+                pass  # a signal that comes just before a wait does not end it
+
+    async def aio_send():
+        async with aio.Producer(namesrv, group=group, linger=3600.0) as producer:
+            for number in range(COUNT):
+                await producer.send_nowait(topic, b"waits")
+            print("all", flush=True)
+            await asyncio.Event().wait()
+
+    def send_and_stay():
+        with rmq.PushConsumer(namesrv, **options) as consumer:
+            consumer.subscribe(topic)
+            send()
+
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         done = globals()[how]()
@@ -146,6 +166,45 @@ def test_a_signal_leaves_the_with_block(
     assert lag(cluster.namesrv, group, topic) == 0
     with rmq.Admin(cluster.namesrv) as admin:
         assert not admin.describe_group(group).members
+
+
+@pytest.mark.parametrize(("number", "codes"), [(signal.SIGTERM, {143}), (signal.SIGINT, {130, -signal.SIGINT})])
+@pytest.mark.parametrize("how", ["send", "aio_send", "send_and_stay"])
+def test_a_signal_has_a_producer_send_what_waits(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, how: str, number: signal.Signals, codes: set[int]
+) -> None:
+    topic = make_topic(queues=2)
+    code, _ = Program(how, cluster.namesrv, topic, group).end(number)
+    assert code in codes
+    with rmq.Admin(cluster.namesrv) as admin:
+        assert sum(each.max_offset - each.min_offset for each in admin.topic_stats(topic).values()) == COUNT
+
+
+def test_a_handler_of_the_application_is_left_to_a_producer_too(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    told: list[int] = []
+
+    def mine(number: int, frame: object) -> None:
+        told.append(number)
+
+    async def by_aio() -> None:
+        async with aio.Producer(cluster.namesrv, group=group) as producer:
+            assert signal.getsignal(signal.SIGTERM) is mine
+            os.kill(os.getpid(), signal.SIGTERM)
+            await producer.send(topic, b"1")
+
+    topic = make_topic(queues=1)
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        with rmq.Producer(cluster.namesrv, group=group) as producer:
+            assert signal.getsignal(signal.SIGTERM) is mine
+            os.kill(os.getpid(), signal.SIGTERM)
+            producer.send(topic, b"1")
+        asyncio.run(by_aio())
+        assert told == [signal.SIGTERM] * 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_what_was_acknowledged_is_stored_soon(cluster: LocalCluster, topic: str, group: str) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable
-from types import TracebackType
-from typing import Final, Generic, Self, TypeVar, Unpack
+from collections.abc import AsyncIterator
+from typing import Final, Generic, TypeVar, Unpack
 
 from rocketcore.client.config import (
     ConsumerConfig,
@@ -16,14 +15,14 @@ from rocketcore.client.config import (
     check_max_messages,
     check_seconds,
 )
-from rocketcore.client.faces.guard import Face, guarded, guarded_call
+from rocketcore.client.faces.guard import Face, guarded, guarded_call, soon
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.handler import BatchHandler, MessageHandler
 from rocketcore.client.problems import Gaps
 from rocketcore.client.pull import PullConsumer as PullLogic
 from rocketcore.client.push import PushConsumer as PushLogic
 from rocketcore.client.simple import SimpleConsumer as SimpleLogic
-from rocketcore.client.stopping import Leaving, Stopping, exit_by
+from rocketcore.client.stopping import Stopping
 from rocketcore.client.subscriber import Subscriber
 from rocketcore.client.subscription import BatchSubscription, Subscription
 from rocketcore.client.tracebacks import edge
@@ -39,11 +38,6 @@ ConsumerT = TypeVar("ConsumerT", bound=Subscriber)
 MemberT = TypeVar("MemberT", bound=GroupConsumer)
 
 
-def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed
-        loop.call_soon_threadsafe(function)
-
-
 class _Consumer(Face[ConsumerT], Generic[ConsumerT]):
     """A member of a consumer group."""
 
@@ -52,28 +46,6 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT]):
 
     def __repr__(self) -> str:
         return f"<aio.{type(self).__name__} group={self.config.group!r}>"
-
-    async def __aenter__(self) -> Self:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        self._leaving = Leaving(exit_by if task is None else lambda: _soon(loop, task.cancel))
-        self._leaving.__enter__()
-        try:
-            return await super().__aenter__()
-        except BaseException:
-            self._leaving.restore()
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await super().__aexit__(kind, error, trace)
-        finally:
-            self._leaving.restore()
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and self._leaving.signal is not None and task is not None:
-            task.uncancel()
-            exit_by(self._leaving.signal)
 
     @property
     def config(self) -> ConsumerConfig:
@@ -187,7 +159,7 @@ class PushConsumer(_Member[PushLogic]):
         """
         self._guard.enter()
         loop = asyncio.get_running_loop()
-        with Stopping(lambda: _soon(loop, self._logic.stop)) as stopping:
+        with Stopping(lambda: soon(loop, self._logic.stop)) as stopping:
             await self._logic.run()
         self._stopped_by = stopping.signal
 
@@ -207,7 +179,7 @@ class PushConsumer(_Member[PushLogic]):
     async def _messages(self) -> AsyncIterator[ReceivedMessage]:
         self._guard.enter()
         loop = asyncio.get_running_loop()
-        with Stopping(lambda: _soon(loop, self._logic.wake_takers)) as stopping:
+        with Stopping(lambda: soon(loop, self._logic.wake_takers)) as stopping:
 
             def is_over() -> bool:
                 return stopping.signal is not None

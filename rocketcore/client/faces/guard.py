@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import functools
 import logging
 import os
@@ -19,11 +20,12 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from rocketcore.client.blocking import of_method
+from rocketcore.client.stopping import Leaving, exit_by
 from rocketcore.client.tracebacks import SHORTENED, shortened
 from rocketcore.errors import ConfigError, ForkedClient
 from rocketcore.warning import warn
 
-__all__ = ["Face", "Guard", "guarded", "guarded_call"]
+__all__ = ["Face", "Guard", "guarded", "guarded_call", "soon"]
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +129,12 @@ class Guard:
                 _tell_unsent(self._name, self._logic)
 
 
+def soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Have a loop call a function, if it is not closed."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
+
+
 def _close(name: str, logic: Guarded) -> None:
     ending = asyncio.get_running_loop().create_task(logic.close(), name="close-forgotten")
     if not _ENDING:
@@ -167,17 +175,36 @@ class Face(Generic[LogicT]):
 
     async def __aenter__(self) -> Self:
         self._guard.enter()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        self._leaving = Leaving(exit_by if task is None else lambda: soon(loop, task.cancel))
+        self._leaving.__enter__()
         try:
-            await self._logic.start()
+            try:
+                await self._logic.start()
+            except BaseException:
+                await self._logic.close()
+                raise
         except BaseException:
-            await self._logic.close()
+            self._leaving.restore()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close; a block that SIGTERM has ended becomes the SystemExit of it."""
         self._guard.enter()
+        try:
+            await self._close_after(error)
+        finally:
+            self._leaving.restore()
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and self._leaving.signal is not None and task is not None:
+            task.uncancel()
+            exit_by(self._leaving.signal)
+
+    async def _close_after(self, error: BaseException | None) -> None:
+        """Close after a block that has ended with an error, or None."""
         await self._logic.close()
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Unpack
 
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions
@@ -45,11 +44,9 @@ class Producer(Face[Logic]):
         """The name under which brokers know this producer."""
         return self._logic.client_id
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def _close_after(self, error: BaseException | None) -> None:
         try:
-            await super().__aexit__(kind, error, trace)
+            await self._logic.close()
         except SendsFailed:
             if error is None:  # what ended the block says more
                 raise
