@@ -101,6 +101,8 @@ class ClientInstance:
         self.broker_versions: dict[str, int] = {}
         """Version of each broker, by address, that took the last heartbeat."""
         self._silent_until: dict[str, float] = {}
+        self._hung: set[str] = set()
+        """Addresses of the brokers that did not answer the last heartbeat."""
         rng = rng or random.Random()
         self.routes = RouteTable(rng)
         self._name_servers = NameServerList(config.namesrv, remoting, clock, rng)
@@ -372,20 +374,44 @@ class ClientInstance:
     async def send_missing_heartbeats(self) -> None:
         """Send a heartbeat to the brokers that have not had one yet, or whose last one failed.
 
-        Each topic's rebalance begins with this, and one that hangs would hold up every one of them.
+        Each topic's rebalance begins with this, and one that hangs would hold up every one of them. No broker waits for
+        another that hangs: on a loop all are told at once. Threads tell one after the other, those that hung the last
+        time behind the others; each has a moment, and who is slow the rest of the time when all have been told.
         """
-        data = self.heartbeat_data()
-        for address in self._told():
-            if address in self.broker_versions or self.clock.monotonic() < self._silent_until.get(address, 0.0):
-                continue
-            began = self.clock.monotonic()
-            try:
-                self.broker_versions[address] = await api.heartbeat(self.remoting, address, data, HEARTBEAT_TIMEOUT)
-            except RocketError as error:
-                logger.info("heartbeat failed address=%s error=%s", printable(address), error)
-                # Time is what tells: a machine that is down is a connection that could not be made in time.
-                if isinstance(error, RequestTimeout) or self.clock.monotonic() - began >= HEARTBEAT_TIMEOUT / 2:
-                    self._silent_until[address] = self.clock.monotonic() + SILENT_BROKER_SECONDS
+        now = self.clock.monotonic()
+        left = [
+            address
+            for address in self._told()
+            if address not in self.broker_versions and now >= self._silent_until.get(address, 0.0)
+        ]
+        if self.runtime.concurrent:
+            await self.runtime.at_once([self._tell(address, HEARTBEAT_TIMEOUT) for address in left])
+            return
+        slow = [
+            address
+            for address in sorted(left, key=self._hung.__contains__)
+            if not await self._tell(address, PROBE_TIMEOUT)
+        ]
+        deadline = Deadline(HEARTBEAT_TIMEOUT - PROBE_TIMEOUT, self.clock)
+        for number, address in enumerate(slow):
+            if (share := deadline.remaining() / (len(slow) - number)) > 0:
+                await self._tell(address, share)
+
+    async def _tell(self, address: str, timeout: float) -> bool:
+        """Send a heartbeat to one broker; False where the time was too short for its answer."""
+        began = self.clock.monotonic()
+        try:
+            self.broker_versions[address] = await api.heartbeat(self.remoting, address, self.heartbeat_data(), timeout)
+        except RocketError as error:
+            logger.info("heartbeat failed address=%s error=%s", printable(address), error)
+            # Time is what tells: a machine that is down is a connection that could not be made in time.
+            if isinstance(error, RequestTimeout) or self.clock.monotonic() - began >= timeout / 2:
+                self._silent_until[address] = self.clock.monotonic() + SILENT_BROKER_SECONDS
+                self._hung.add(address)
+                return False
+        self._hung.discard(address)
+        self._silent_until.pop(address, None)
+        return True
 
     async def unregister(self) -> None:
         """Leave the groups at all brokers; failures are left to the brokers' own clean-up."""

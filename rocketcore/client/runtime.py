@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rocketcore.transport.blocking.client import run_sync
@@ -141,6 +141,14 @@ class Runtime:
         import asyncio
 
         await asyncio.sleep(seconds)
+
+    async def at_once(self, calls: Sequence[Coroutine[Any, Any, object]]) -> None:
+        """Run coroutines side by side; only where several requests can be under way."""
+        import asyncio
+
+        async with asyncio.TaskGroup() as tasks:
+            for call in calls:
+                tasks.create_task(call)
 
     async def ask_instance(self, question: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the ``ClientInstance``, which may live in another world."""
