@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rocketcore.broker.services.pop import ERROR_SECONDS
+from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.bodies.client import LockBatchRequestBody, LockBatchResponseBody
@@ -19,7 +22,7 @@ from tests.fixtures.clocks import ShiftedClock
 from tests.fixtures.waiting import until
 from tests.integration.broker_client import BrokerClient, running_broker
 from tests.integration.pop_client import ack, pop
-from tests.integration.transaction_client import SELDOM, Scene
+from tests.integration.transaction_client import ROLLBACK, SELDOM, Scene
 
 HOUR = 3600.0
 STEPS = [-HOUR, HOUR]
@@ -61,7 +64,7 @@ def test_transactions_are_asked_about_after_the_brokers_clock_was_set(tmp_path: 
     run(main)
 
 
-@pytest.mark.parametrize("step", [*STEPS, -5000 * HOUR, 5000 * HOUR])
+@pytest.mark.parametrize("step", [*STEPS, -24 * HOUR, 24 * HOUR, -5000 * HOUR, 5000 * HOUR])
 def test_transactions_are_asked_about_after_a_start_with_another_clock(tmp_path: Path, step: float) -> None:
     async def main() -> None:
         settings: dict[str, Any] = {**SELDOM, "transaction_time_out": 30_000}
@@ -77,6 +80,46 @@ def test_transactions_are_asked_about_after_a_start_with_another_clock(tmp_path:
             clock.advance(31)
             assert sorted(await round_of(scene)) == [b"after", b"before"]
             assert client.broker._store.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0) == 0, "none is set aside"
+
+    run(main)
+
+
+@pytest.mark.parametrize("when", ["before the stop", "at the start", "there and back"])
+@pytest.mark.parametrize("step", [-24 * HOUR, 24 * HOUR])
+def test_what_producers_decided_holds_whatever_the_clock_did(tmp_path: Path, step: float, when: str) -> None:
+    """Of four half messages two were decided, on either side of the clock's step, and one after a restart."""
+
+    async def main() -> None:
+        clock = ShiftedClock()
+        settings: dict[str, Any] = {**SELDOM, "transaction_time_out": 30_000, "clock": clock}
+        async with running_broker(tmp_path, **settings) as client:
+            scene = Scene(client)
+            halves = [await scene.send(b"%d" % number) for number in range(4)]
+            assert (await scene.end(halves[0].end())).code == 0
+            if when != "at the start":
+                clock.set_by(step)
+            assert (await scene.end(halves[1].end(ROLLBACK))).code == 0
+        if when == "at the start":
+            clock.set_by(step)
+        elif when == "there and back":
+            clock.set_by(-step)
+        async with running_broker(tmp_path, **settings) as client:
+            scene = Scene(client)
+            await scene.register()
+            assert (await scene.end(halves[2].end())).code == 0, "who may decide later than ever"
+            clock.advance(31)
+            for _ in range(2):
+                assert await round_of(scene) == [b"3"], "and again in each round"
+            assert await scene.delivered() == [b"0", b"2"]
+        async with running_broker(tmp_path, **settings) as client:
+            scene = Scene(client)
+            await scene.register()
+            clock.set_by(-step)
+            clock.advance(31)
+            assert await round_of(scene) == [b"3"]
+            assert await scene.undecided() == "1"
+            assert client.broker._store.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0) == 0, "none is set aside"
+            assert await scene.delivered() == [b"0", b"2"]
 
     run(main)
 
@@ -177,6 +220,45 @@ def test_a_popped_message_comes_again_when_its_time_is_over(tmp_path: Path, step
             again = await pop(client, "T", poll_time=20_000, clock=clock)
             assert [message.body for message in again] == [second.body]
             assert (await ack(client, again[0])).code == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["goes on", "restarts"])
+@pytest.mark.parametrize("step", [*STEPS, -24 * HOUR, 24 * HOUR])
+def test_a_message_that_the_store_refuses_to_put_again_comes_ten_seconds_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float, restarts: bool
+) -> None:
+    async def main() -> None:
+        clock = ShiftedClock()
+        async with contextlib.AsyncExitStack() as brokers:
+            client = await brokers.enter_async_context(running_broker(tmp_path, clock=clock))
+            await client.send("T", b"1")
+            await pop(client, "T", invisible_time=30_000, clock=clock)
+            clock.set_by(step)
+            clock.advance(31)
+            broker = client.broker
+            put, refused = broker._store.put, asyncio.Event()
+
+            def full(message: StoredMessage) -> PutResult:
+                if not message.topic.startswith("%RETRY%"):
+                    return put(message)
+                refused.set()
+                return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason="disk full")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(broker._store, "put", full)
+                await refused.wait()
+            if restarts:
+                await brokers.aclose()
+                client = await brokers.enter_async_context(running_broker(tmp_path, clock=clock))
+            assert await pop(client, "T", clock=clock) == [], "not yet"
+            clock.advance(ERROR_SECONDS + 1)
+            again = await pop(client, "T", poll_time=20_000, clock=clock)
+            assert [message.body for message in again] == [b"1"]
+            assert (await ack(client, again[0])).code == 0
+            clock.advance(24 * HOUR)
+            assert await pop(client, "T", clock=clock) == []
 
     run(main)
 
