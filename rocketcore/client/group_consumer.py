@@ -102,7 +102,7 @@ class GroupConsumer(Subscriber):
         self.instance = ClientInstance(config, self._remoting, ASYNCIO, instance_name=name)
         self.instance.register_consumer(self)
         self.offsets = (
-            LocalOffsetStore(local_offset_path(config.offset_store_path, self.client_id, self.group))
+            LocalOffsetStore(local_offset_path(config.offset_store_path, self.client_id, self.group), self.clock)
             if config.broadcast
             else RemoteOffsetStore(self.instance, self.group)
         )

@@ -23,6 +23,7 @@ from rocketcore.config_file import home_folder, replace_file
 from rocketcore.errors import BrokerError, ConfigError, DecodeError, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
+from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.remoting import ServedRemoting
 from rocketcore.warning import Recurring, warn
 
@@ -226,9 +227,9 @@ class LocalOffsetStore(OffsetStore):
     A file that cannot be read counts as none; the copy that each write keeps (``.bak``) is tried before.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__()
-        self._file = take_offset_file(path, _progress)
+        self._file = take_offset_file(path, _progress, clock)
         self._path = self._file.path
         self._loaded = False
 

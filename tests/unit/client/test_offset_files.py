@@ -13,6 +13,7 @@ import pytest
 
 from rocketcore.client.offset_store import LocalOffsetStore
 from rocketcore.message import MessageQueue
+from rocketcore.service import ManualClock
 
 QUEUE = MessageQueue("T", "a", 0)
 
@@ -49,21 +50,50 @@ def test_each_member_has_a_file_and_the_next_takes_what_was_left_unread(
         each.close()
 
 
-def test_a_file_that_nobody_took_meanwhile_is_gone(tmp_path: Path) -> None:
-    path = tmp_path / "offsets.json"
-    first, second = LocalOffsetStore(path), LocalOffsetStore(path)
+DAY = 24 * 3600.0
+
+
+@pytest.mark.parametrize(
+    ("alone", "kept"), [([0.0], True), ([DAY], True), ([3 * DAY, 3 * DAY, 3 * DAY], True), ([8 * DAY], False)]
+)
+def test_a_member_that_ran_alone_leaves_the_file_of_one_that_is_stopped(
+    tmp_path: Path, alone: list[float], kept: bool
+) -> None:
+    path, clock = tmp_path / "offsets.json", ManualClock()
+    first, second = LocalOffsetStore(path, clock), LocalOffsetStore(path, clock)
     write(first, 5)
     write(second, 9)
     first.close()
     second.close()
-    lone = LocalOffsetStore(path)
-    assert read(lone) == 5
-    write(lone, 20)
-    lone.close()
-    for _ in range(2):
-        lone = LocalOffsetStore(path)
-        assert read(lone) == 20
+    for seconds in alone:
+        lone = LocalOffsetStore(path, clock)
+        assert read(lone) == 5
+        clock.advance(seconds)
         lone.close()
+    first, second = LocalOffsetStore(path, clock), LocalOffsetStore(path, clock)
+    assert (read(first), read(second)) == (5, 9 if kept else None)
+    first.close()
+    second.close()
+
+
+def test_a_file_that_another_took_for_a_moment_is_not_of_one_that_is_gone(tmp_path: Path) -> None:
+    path, clock = tmp_path / "offsets.json", ManualClock()
+    first, second = LocalOffsetStore(path, clock), LocalOffsetStore(path, clock)
+    write(first, 5)
+    write(second, 9)
+    first.close()
+    second.close()
+    lone = LocalOffsetStore(path, clock)
+    clock.advance(8 * DAY)
+    for _ in range(2):  # which writes nothing
+        other = LocalOffsetStore(path, clock)
+        assert read(other) == 9
+        other.close()
+    lone.close()
+    first, second = LocalOffsetStore(path), LocalOffsetStore(path)
+    assert (read(first), read(second)) == (5, 9)
+    first.close()
+    second.close()
 
 
 def test_a_member_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
