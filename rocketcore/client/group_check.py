@@ -41,10 +41,13 @@ class GroupCheck:
         if not topics or is_system_group(consumer.group) or consumer.instance.routes.find(topics[0]) is None:
             return
         header = GetConsumerConnectionListRequestHeader(consumer_group=consumer.group)
-        request = RemotingCommand.request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+
+        async def ask(address: str, timeout: float) -> RemotingCommand:
+            request = RemotingCommand.request(RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+            return await consumer.instance.remoting.invoke(address, request, timeout)
+
         try:
-            address = consumer.instance.routes.any_address_of(topics[0])
-            answer = await consumer.instance.remoting.invoke(address, request, consumer.config.timeout)
+            address, answer = await consumer.instance.ask_any_broker(topics[0], ask, consumer.config.timeout)
             answer.raise_for_code(address, "GET_CONSUMER_CONNECTION_LIST")
             self._judge(ConsumerConnection.decode(answer.body))
         except RocketError as error:

@@ -77,6 +77,8 @@ class GroupConsumer(Subscriber):
         """Has offsets stored soon, as messages are done."""
         self._shared: set[str] = set()
         """Topics whose share of queues this member has had."""
+        self._silent: set[str] = set()
+        """Brokers that have let this round of taking queues wait in vain."""
         self._untold: set[MessageQueue] = set()
         """Queues that ``on_assign`` is not done with; it is called with those that are being told."""
         self._being_told: set[MessageQueue] = set()
@@ -279,6 +281,7 @@ class GroupConsumer(Subscriber):
         """Take and give up queues; return whether all topics have their share."""
         async with self._rebalance_lock:
             balanced, changed = True, False
+            self._silent.clear()
             await self._find_routes()
             topics = self.topics()
             for topic in sorted(topics):
@@ -336,14 +339,20 @@ class GroupConsumer(Subscriber):
         return bool(gone or taken), taken == len(new)
 
     async def _take_of_broker(self, queues: list[MessageQueue]) -> int:
-        """Take queues of one broker, as far as it says where they begin; return how many."""
-        taken = 0
+        """Take queues of one broker, as far as it says where they begin; return how many.
+
+        One that has just let us wait in vain is asked again by a later round: each of its topics would wait as long.
+        """
+        taken, broker = 0, queues[0].broker
         for queue in queues:
             try:
+                if broker in self._silent or self.instance.is_silent(broker):
+                    raise RequestTimeout(f"broker {broker} does not answer")
                 offset = await self.first_offset(queue)
             except RocketError as error:
                 self.note_problem(f"topic={queue.topic}", error)
                 if isinstance(error, TransportError):
+                    self._silent.add(broker)
                     break  # the others would only wait for the same
             else:
                 self._own_new(queue, offset)

@@ -362,16 +362,33 @@ class ClientInstance:
         self._silent_until.clear()
         await self.send_missing_heartbeats()
 
-    async def introduce(self, address: str) -> None:
+    async def introduce(self, address: str, timeout: float) -> None:
         """Tell a broker who this client is, if it was not told yet; a failure is left to the next heartbeat."""
         if address not in self.broker_versions:
-            try:
-                data = self.heartbeat_data()
-                self.broker_versions[address] = await api.heartbeat(self.remoting, address, data, HEARTBEAT_TIMEOUT)
-            except RocketError as error:
-                logger.info("heartbeat failed address=%s error=%s", printable(address), error)
+            await self._tell(address, min(timeout, HEARTBEAT_TIMEOUT))
 
-    async def send_missing_heartbeats(self) -> None:
+    async def ask_any_broker(
+        self, topic: str, question: Callable[[str, float], Awaitable[T]], timeout: float
+    ) -> tuple[str, T]:
+        """Ask one of the brokers that serve a topic, and another in turn where it does not answer.
+
+        question  ``(address, timeout) -> answer``; its refusal is an answer, and raised at once
+        timeout   seconds for all of them together; who did not answer the last heartbeat is asked last
+        returns   who answered, and what
+        raises    RouteNotFound; what the last one failed with where none answers
+        """
+        deadline = Deadline(timeout, self.clock)
+        addresses = sorted(self.routes.addresses_of(topic), key=self._hung.__contains__)
+        for others, address in zip(reversed(range(len(addresses))), addresses, strict=True):
+            try:
+                return address, await question(address, deadline.remaining() / (others + 1))
+            except TransportError as error:
+                if not others:
+                    raise
+                logger.info("broker failed, another is asked address=%s error=%s", printable(address), error)
+        raise AssertionError("the last one answers or raises")
+
+    async def send_missing_heartbeats(self, timeout: float = HEARTBEAT_TIMEOUT) -> None:
         """Send a heartbeat to the brokers that have not had one yet, or whose last one failed.
 
         Each topic's rebalance begins with this, and one that hangs would hold up every one of them. No broker waits for
@@ -385,17 +402,23 @@ class ClientInstance:
             if address not in self.broker_versions and now >= self._silent_until.get(address, 0.0)
         ]
         if self.runtime.concurrent:
-            await self.runtime.at_once([self._tell(address, HEARTBEAT_TIMEOUT) for address in left])
+            await self.runtime.at_once([self._tell(address, timeout) for address in left])
             return
-        slow = [
-            address
-            for address in sorted(left, key=self._hung.__contains__)
-            if not await self._tell(address, PROBE_TIMEOUT)
-        ]
-        deadline = Deadline(HEARTBEAT_TIMEOUT - PROBE_TIMEOUT, self.clock)
+        deadline = Deadline(timeout, self.clock)
+        slow = []
+        for number, address in enumerate(sorted(left, key=self._hung.__contains__)):
+            moment = min(PROBE_TIMEOUT, deadline.remaining() / (len(left) - number))
+            if not await self._tell(address, moment):
+                slow.append(address)
         for number, address in enumerate(slow):
             if (share := deadline.remaining() / (len(slow) - number)) > 0:
                 await self._tell(address, share)
+
+    def is_silent(self, broker: str) -> bool:
+        """Say whether a broker did not answer its last heartbeat, a moment ago."""
+        now = self.clock.monotonic()
+        silent = {address for address, until in list(self._silent_until.items()) if now < until}
+        return bool(silent) and self.routes.subscribe_address(broker)[0] in silent
 
     async def _tell(self, address: str, timeout: float) -> bool:
         """Send a heartbeat to one broker; False where the time was too short for its answer."""

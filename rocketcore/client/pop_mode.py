@@ -121,7 +121,6 @@ class PopMode:
         instance = self._consumer.instance
         await instance.route(topic)
         await instance.send_missing_heartbeats()  # a broker answers only members that it has heard of
-        address = instance.routes.any_address_of(topic)
         allocate = self._consumer.config.allocate
         body = QueryAssignmentRequestBody(
             topic=topic,
@@ -130,7 +129,11 @@ class PopMode:
             strategy_name=allocate if isinstance(allocate, str) else "AVG",
             message_model=MessageModel.CLUSTERING,
         )
-        assignments = await pop_api.query_assignment(instance.remoting, address, body, ASSIGNMENT_TIMEOUT)
+        address, assignments = await instance.ask_any_broker(
+            topic,
+            lambda asked, share: pop_api.query_assignment(instance.remoting, asked, body, share),
+            ASSIGNMENT_TIMEOUT,
+        )
         if assignments is None:
             raise ClientError(f"the broker at {address} does not say which queues of {topic!r} this consumer reads")
         self.assigned[topic] = {

@@ -110,9 +110,12 @@ async def find_filter_refusal(
     if subscription.expression_type == TAG:
         return None
     try:
-        address = instance.routes.any_address_of(subscription.topic)
-        await api.check_client_config(
-            instance.remoting, address, instance.client_id, group, subscription, instance.config.timeout
+        await instance.ask_any_broker(
+            subscription.topic,
+            lambda address, share: api.check_client_config(
+                instance.remoting, address, instance.client_id, group, subscription, share
+            ),
+            instance.config.timeout,
         )
     except RocketError as error:
         if isinstance(error, BrokerError) and not isinstance(error, RequestNotSupported):

@@ -56,8 +56,11 @@ class Rebalancer:
         return self._allocate(self._instance.client_id, sorted_queues(route.subscribe), sorted_ids(members))
 
     async def _members(self, topic: str, timeout: float) -> tuple[str, list[str]]:
-        address = self._instance.routes.any_address_of(topic)
-        return address, await api.consumer_ids(self._instance.remoting, address, self._group, timeout)
+        return await self._instance.ask_any_broker(
+            topic,
+            lambda address, share: api.consumer_ids(self._instance.remoting, address, self._group, share),
+            timeout,
+        )
 
     async def let_others_store(self, topics: Iterable[str]) -> None:
         """Wait a moment where others share the group: told of us, they store how far they are, which we begin at."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from types import MappingProxyType
 
 from rocketcore._fast.properties import decode_properties
-from rocketcore.client.instance import ClientInstance
+from rocketcore.client.instance import HEARTBEAT_TIMEOUT, ClientInstance
 from rocketcore.client.runtime import Runtime, Signal
 from rocketcore.codes import FRAME_MAX_BYTES, REPLY_TOPIC_SUFFIX, MessageSysFlag, RequestCode, ResponseCode
 from rocketcore.errors import ClientClosed, DecodeError, RequestTimeout, RocketError, RouteNotFound
@@ -72,14 +72,14 @@ class Requests:
         remoting.add_routes([Route(code, self._arrived, ReplyMessageRequestHeader, *limits)])
 
     async def ask(
-        self, message: Message, send: Callable[[Message, float], Awaitable[SendResult]], timeout: float
+        self, message: Message, send: Callable[[Message, float], Awaitable[SendResult]], deadline: Deadline
     ) -> ReceivedMessage:
         """Send a request and return its reply.
 
         send    sends a message within so many seconds
-        raises  what ``send`` raises; RequestTimeout where no reply comes within ``timeout`` seconds
+        raises  what ``send`` raises; RequestTimeout where no reply comes in time
         """
-        deadline = Deadline(timeout, self._clock)
+        timeout = deadline.timeout
         correlation_id = str(uuid.uuid4())
         request = copy.copy(message)
         request.properties = message.properties | {
@@ -91,10 +91,10 @@ class Requests:
         try:
             # A broker that does not know this producer yet could not send the reply on.
             await self._find_reply_brokers(message.topic, deadline)
-            await self._be_known()
+            await self._be_known(deadline)
             sent = await send(request, deadline.remaining())
             if waiting.reply is None:
-                await self._be_known()  # the send may have found the connection broken, and made another
+                await self._be_known(deadline)  # the send may have found the connection broken, and made another
                 with self._remoting.expecting():
                     await waiting.arrived.wait(deadline.remaining())
         finally:
@@ -116,15 +116,18 @@ class Requests:
         for waiting in list(self._waiting.values()):
             waiting.arrived.set()
 
-    async def _be_known(self) -> None:
-        """Have the brokers know this producer by the connections that there are now: older ones may have ended."""
+    async def _be_known(self, deadline: Deadline) -> None:
+        """Have the brokers know this producer by the connections that there are now: older ones may have ended.
+
+        One that does not answer takes a quarter of the time: the reply may come by another.
+        """
         instance, connection_to = self._instance, self._remoting.connection_to
         addresses = instance.routes.addresses(masters_only=True)
         for address in addresses:
             connection = connection_to(address)
             if connection is None or connection is not self._known_by.get(address):
                 instance.broker_versions.pop(address, None)
-        await instance.send_missing_heartbeats()
+        await instance.send_missing_heartbeats(min(HEARTBEAT_TIMEOUT, deadline.remaining() / 4))
         self._known_by = {
             address: connection_to(address) for address in addresses if address in instance.broker_versions
         }

@@ -248,10 +248,10 @@ class RouteTable:
             if broker_id == MASTER_ID or not masters_only
         ]
 
-    def any_address_of(self, topic: str) -> str:
-        """Return the address of a broker that serves a topic, chosen at random among the brokers."""
+    def addresses_of(self, topic: str) -> list[str]:
+        """Return an address of each broker that serves a topic, in random order; RouteNotFound where there is none."""
         route = self._routes.get(topic)
         brokers = sorted({queue.broker for queue in route.subscribe} & self._addresses.keys()) if route else []
         if not brokers:
             raise RouteNotFound(f"no broker of topic {topic!r} is known")
-        return self.subscribe_address(self._random.choice(brokers))[0]
+        return [self.subscribe_address(broker)[0] for broker in self._random.sample(brokers, len(brokers))]

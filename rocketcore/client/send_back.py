@@ -117,7 +117,9 @@ async def send_to_retry_topic(
     if delay_level:
         properties[DELAY] = str(delay_level)
     route = await consumer.instance.route(consumer.retry_topic, default_queue_nums=1)
-    queue = route.publish[0] if route.publish else MessageQueue(consumer.retry_topic, message.queue.broker, 0)
+    others = [queue for queue in route.publish if queue.broker != message.queue.broker]
+    # Another broker's where there is one: the message's own may have just failed to take it back.
+    queue = (others or route.publish or [MessageQueue(consumer.retry_topic, message.queue.broker, 0)])[0]
     header = SendMessageRequestHeaderV2(
         producer_group=CLIENT_INNER_PRODUCER_GROUP,
         topic=consumer.retry_topic,

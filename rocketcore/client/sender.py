@@ -58,7 +58,7 @@ from rocketcore.message import (
 )
 from rocketcore.protocol.compression import CompressionType, compress
 from rocketcore.protocol.headers.message import RecallMessageRequestHeader
-from rocketcore.service import SYSTEM_CLOCK, Clock
+from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline
 from rocketcore.transport.remoting import PipeliningRemoting, PolledRemoting, Remoting, ServedRemoting
 
 if TYPE_CHECKING:
@@ -221,9 +221,10 @@ class Sender:
         if self._closed:
             raise ClientClosed("the producer is closed")
         timeout = self._timeout(timeout)
+        deadline = Deadline(timeout, self._clock)
         await self.publisher(message.topic, timeout)
         return await self._requests().ask(
-            message, lambda asked, left: self.send(asked, queue=queue, timeout=left), timeout
+            message, lambda asked, left: self.send(asked, queue=queue, timeout=left), deadline
         )
 
     def _requests(self) -> Requests:

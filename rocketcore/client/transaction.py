@@ -21,6 +21,7 @@ from rocketcore.ids import place_of
 from rocketcore.message import Message, MessageQueue, SendResult, SendStatus, TransactionState
 from rocketcore.naming import with_namespace
 from rocketcore.protocol.headers.message import EndTransactionRequestHeader
+from rocketcore.service import Deadline
 from rocketcore.transport.blocking.client import run_sync
 from rocketcore.warning import Recurring
 
@@ -71,12 +72,14 @@ class AsyncTransaction:
         self._enter()
         if self.result is not None:
             raise ConfigError("this transaction has begun")
+        clock, timeout = self._sender.instance.clock, self._sender.config.timeout
+        deadline = Deadline(timeout if self._timeout is None else self._timeout, clock)
         result = await self._sender.send_half(self.message, queue=self._queue, timeout=self._timeout)
         self.result = result
         if result.status is not SendStatus.SEND_OK:
             await self._end_quietly(TransactionState.ROLLBACK)
             raise TransactionAborted(f"half message {result.msg_id} to {self.message.topic!r}: {result.status.value}")
-        await self._sender.instance.introduce(self._address(result))
+        await self._sender.instance.introduce(self._address(result), deadline.remaining())
         return result
 
     async def commit(self) -> None:

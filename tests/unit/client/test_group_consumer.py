@@ -115,6 +115,35 @@ def test_the_queues_of_a_broker_that_hangs_hold_up_no_others() -> None:
     run(body)
 
 
+def test_a_broker_that_hangs_is_waited_for_once_a_round_not_for_each_topic() -> None:
+    async def body() -> None:
+        asked: list[str] = []
+
+        async def first_offset(queue: MessageQueue) -> int:
+            asked.append(queue.broker)
+            if queue.broker == "a":
+                raise RequestTimeout("hanging")
+            return 7
+
+        consumer = PushConsumer(group="G")
+        consumer._started = True
+        wire(consumer, Group())
+        consumer.first_offset = first_offset  # type: ignore[method-assign]
+        owned: list[MessageQueue] = []
+        consumer.own = lambda queue, offset: owned.append(queue)  # type: ignore[method-assign]
+        for topic in "TUV":
+            await consumer._take_share(topic, [MessageQueue(topic, name, 0) for name in "ab"])
+        assert sorted(asked) == ["a", "b", "b", "b"]
+        assert owned == [MessageQueue(topic, "b", 0) for topic in "TUV"]
+        consumer._rebalance_lock = asyncio.Lock()
+        await consumer._balance()
+        assert asked.count("a") == 1, "no topic is subscribed to"
+        await consumer._take_share("T", [MessageQueue("T", "a", 0)])
+        assert asked.count("a") == 2, "the next round asks again"
+
+    run(body)
+
+
 @pytest.mark.parametrize(("others", "begins"), [([], 0), (["stranger"], 40)])
 def test_who_joins_others_begins_where_they_are_when_they_have_been_told(others: list[str], begins: int) -> None:
     stored = 0

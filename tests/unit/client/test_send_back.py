@@ -52,3 +52,21 @@ def test_a_message_says_what_it_is_and_asks_for_its_delay_alone(level: int) -> N
         await consumer.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("brokers", "taken_by"), [("ab", "b"), ("ba", "b"), ("a", "a"), ("b", "b")])
+def test_another_broker_than_the_messages_own_takes_it_where_there_is_one(brokers: str, taken_by: str) -> None:
+    async def main() -> None:
+        consumer = PushConsumer(group="G")
+        await consumer.start()
+        remoting = FakeRemoting({"%RETRY%G": route(*brokers)}, lambda _, request: RemotingCommand.response(request))
+        consumer.instance.remoting = remoting
+        consumer.instance.routes.update("%RETRY%G", remoting.routes["%RETRY%G"], inherited=False)
+        message = ReceivedMessage("T", b"x", MessageQueue("T", "a", 0), 5, "id", "OFFSETID", {})
+        await send_to_retry_topic(consumer, message, 0, 4)
+        assert [to for to, request in remoting.asked if request.code == RequestCode.SEND_MESSAGE_V2] == [
+            f"{taken_by}:1"
+        ]
+        await consumer.close()
+
+    asyncio.run(main())
