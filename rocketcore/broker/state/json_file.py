@@ -17,7 +17,7 @@ import functools
 import logging
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ from rocketcore.broker.store.file_system import is_passing
 from rocketcore.config_file import replace_file
 from rocketcore.errors import RocketError
 from rocketcore.protocol import fastjson
+from rocketcore.protocol.bodies.base import Body
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +99,13 @@ class JsonFile:
             older, self._last = self._last, None
             replace_file(self.path, _with_checksum(text), both=both)
             self._last, self._older = text, text if both else older
+
+
+def drop_misfits(kind: type[Body], table: Any) -> Iterator[tuple[str, str]]:
+    """Take numbers that do not fit their field out of a table of parsed JSON; yields whose they were, and which."""
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if misfits := kind.drop_misfits(value):
+            yield name, ", ".join(misfits)
 
 
 class StateWriter:

@@ -6,13 +6,16 @@ File  ``config/messageRequestMode.json``: ``{"messageRequestModeMap": {topic: {g
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.state.json_file import JsonFile, drop_misfits
 from rocketcore.errors import BrokerSystemError
 from rocketcore.protocol.bodies.pop import MessageRequestModeSerializeWrapper, SetMessageRequestModeRequestBody
 
 __all__ = ["CAPACITY", "RequestModes"]
+
+logger = logging.getLogger(__name__)
 
 CAPACITY = 100_000
 """Pairs of topic and group that are kept."""
@@ -52,5 +55,11 @@ class RequestModes:
 def _parse(text: dict[str, Any]) -> dict[tuple[str, str], SetMessageRequestModeRequestBody]:
     if not isinstance(text.get("messageRequestModeMap"), dict):
         raise ValueError("messageRequestMode.json has no messageRequestModeMap")
+    for topic, groups in text["messageRequestModeMap"].items():
+        for group, misfits in drop_misfits(SetMessageRequestModeRequestBody, groups):
+            logger.warning(
+                "request mode takes defaults for numbers that do not fit topic=%s group=%s numbers=%s",
+                *(topic, group, misfits),
+            )
     table = MessageRequestModeSerializeWrapper.from_json(text).message_request_mode_map
     return {(topic, group): mode for topic, groups in table.items() for group, mode in groups.items()}

@@ -6,11 +6,13 @@ File  ``config/subscriptionGroup.json``: ``{"dataVersion", "forbiddenTable": {gr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from rocketcore.broker.state.attributes import GROUP_ATTRIBUTES, altered
-from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.state.json_file import JsonFile, drop_misfits
 from rocketcore.broker.state.topic_config import check_queue_count
 from rocketcore.codes import GROUP_MAX_LENGTH, SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, Permission, ResponseCode
 from rocketcore.errors import BrokerError, BrokerSystemError, InvalidParameter
@@ -18,6 +20,8 @@ from rocketcore.naming import is_legal, is_legal_group, is_legal_topic
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketcore.protocol.bodies.topic import DataVersion
 from rocketcore.service import SYSTEM_CLOCK, Clock
+
+logger = logging.getLogger(__name__)
 
 CAPACITY = 250_000
 """Groups that are kept."""
@@ -50,7 +54,7 @@ class SubscriptionGroups:
 
     def load(self) -> None:
         """Read the file, then add the groups that every broker has."""
-        saved = self.file.load(SubscriptionGroupWrapper.from_json)
+        saved = self.file.load(_parse)
         if saved is not None:
             self.data_version = saved.data_version
             self.table = saved.subscription_group_table
@@ -153,6 +157,12 @@ class SubscriptionGroups:
     def _changed(self) -> None:
         self.data_version.next_version(self._clock.time_millis())
         self._on_change()
+
+
+def _parse(text: dict[str, Any]) -> SubscriptionGroupWrapper:
+    for name, misfits in drop_misfits(SubscriptionGroupConfig, text.get("subscriptionGroupTable")):
+        logger.warning("group takes defaults for numbers that do not fit group=%s numbers=%s", name, misfits)
+    return SubscriptionGroupWrapper.from_json(text)
 
 
 def _full(what: str) -> BrokerError:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.state.attributes import TOPIC_ATTRIBUTES, altered, read_changes
-from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.state.json_file import JsonFile, drop_misfits
 from rocketcore.codes import (
     AUTO_CREATE_TOPIC,
     DLQ_TOPIC_PREFIX,
@@ -102,11 +103,12 @@ class TopicConfigs:
         self.table: dict[str, TopicConfig] = {}
         self._texts: dict[str, bytes] = {}
         self.system_topics: set[str] = set()
+        self._mended: set[str] = set()
         self.data_version = DataVersion()
 
     def load(self) -> None:
         """Read the file, then add the topics that every broker has; nothing is announced."""
-        saved = self.file.load(TopicConfigSerializeWrapper.from_json)
+        saved = self.file.load(self._parse)
         if saved is not None:
             self.data_version, self.table = saved.data_version, saved.topic_config_table
         for topic in self._initial_topics():
@@ -114,6 +116,14 @@ class TopicConfigs:
             self.table.setdefault(topic.topic_name, topic)
         if not self._config.auto_create_topic_enable:
             self.close_auto_creation()
+
+    def _parse(self, text: dict[str, Any]) -> TopicConfigSerializeWrapper:
+        """A number that no name server takes would keep the broker out of all of them: the default takes its place."""
+        self._mended.clear()
+        for name, misfits in drop_misfits(TopicConfig, text.get("topicConfigTable")):
+            logger.warning("topic takes defaults for numbers that do not fit topic=%s numbers=%s", name, misfits)
+            self._mended.add(name)
+        return TopicConfigSerializeWrapper.from_json(text)
 
     def _initial_topics(self) -> Iterable[TopicConfig]:
         config = self._config
@@ -194,8 +204,8 @@ class TopicConfigs:
                     count = max(count, self._config.default_topic_queue_nums)
                 logger.warning("topic restored from its queues topic=%s queues=%d", name, count)
                 self._put(_topic(name, count))
-            elif self.file.is_older and found.read_queue_nums < count:
-                logger.warning("topic has more queues than its older settings say topic=%s queues=%d", name, count)
+            elif (self.file.is_older or name in self._mended) and found.read_queue_nums < count:
+                logger.warning("topic has more queues than its settings say topic=%s queues=%d", name, count)
                 write_queues = max(count, found.write_queue_nums)
                 self._put(replace(found, read_queue_nums=count, write_queue_nums=write_queues))
 

@@ -17,14 +17,17 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar, dataclass_transform
 
 from rocketcore.errors import DecodeError
 from rocketcore.message_queue import MessageQueue
 from rocketcore.naming import camel_case
 from rocketcore.protocol import fastjson
 
-__all__ = ["Body", "body", "wire"]
+__all__ = ["Body", "Int", "body", "wire"]
+
+Int: TypeAlias = Annotated[int, 32]
+"""A field that is an int in Java, where no reader takes more than 32 bits; ``int`` is its long."""
 
 
 def wire(name: str) -> dict[str, str]:
@@ -99,6 +102,17 @@ class Body:
                 raise DecodeError(f"{cls.__name__}.{step.wire_name}: {error}") from None
         return cls(**values)
 
+    @classmethod
+    def drop_misfits(cls, value: Any) -> list[str]:
+        """Take the numbers that do not fit their field out of parsed JSON; returns ``name=value`` of each."""
+        misfits = []
+        for step in _plan(cls).steps if isinstance(value, dict) else ():
+            number = value.get(step.wire_name)
+            if step.bits and type(number) is int and not _fits(number, step.bits):
+                misfits.append(f"{step.wire_name}={number}")
+                del value[step.wire_name]
+        return misfits
+
 
 BodyT = TypeVar("BodyT", bound=Body)
 
@@ -116,12 +130,13 @@ def body(cls: type[BodyT]) -> type[BodyT]:
 
 
 class _Step(NamedTuple):
-    """One field: how it is read from parsed JSON, how it is written (None: as it is)."""
+    """One field: how it is read from parsed JSON, how it is written (None: as it is), and bits of a whole number."""
 
     name: str
     wire_name: str
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] | None
+    bits: int
 
 
 class _Plan(NamedTuple):
@@ -148,6 +163,7 @@ class _Codec(NamedTuple):
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] | None
     dialect: bool = False
+    bits: int = 0
 
 
 _plans: dict[type, _Plan] = {}
@@ -161,7 +177,7 @@ def _plan(cls: type[Body]) -> _Plan:
 
 
 def _make_plan(cls: type[Body]) -> _Plan:
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     steps = []
     dialect = False
     for declared in fields(cls):  # type: ignore[arg-type]
@@ -170,7 +186,11 @@ def _make_plan(cls: type[Body]) -> _Plan:
             raise TypeError(f"{cls.__name__}.{declared.name} needs a default: a peer may leave it out")
         steps.append(
             _Step(
-                declared.name, str(declared.metadata.get("wire") or camel_case(declared.name)), codec.read, codec.write
+                declared.name,
+                str(declared.metadata.get("wire") or camel_case(declared.name)),
+                codec.read,
+                codec.write,
+                codec.bits,
             )
         )
         dialect = dialect or codec.dialect
@@ -226,8 +246,12 @@ def _mapping(key_type: Any, item: _Codec) -> _Codec:
     return _Codec(read, write, item.dialect or key_type is not str)
 
 
-def _read_int(value: Any) -> int:
-    """Read a number of at most Java's 64 bits: no writer of ours, and no reader of theirs, takes more."""
+def _fits(number: int, bits: int) -> bool:
+    return -(1 << (bits - 1)) <= number < 1 << (bits - 1)
+
+
+def _read_int(value: Any, bits: int = 64) -> int:
+    """Read a number of at most the bits of Java's type: no writer of ours, and no reader of theirs, takes more."""
     if type(value) is int:
         number = value
     elif isinstance(value, str) and not value.strip():
@@ -237,9 +261,13 @@ def _read_int(value: Any) -> int:
             number = int(value)
         except ValueError:
             raise ValueError(f"{str(value)[:40]!r} is not a number") from None
-    if not -(1 << 63) <= number < 1 << 63:
-        raise ValueError("a number of more than 64 bits")
+    if not _fits(number, bits):
+        raise ValueError(f"a number of more than {bits} bits: {number if number.bit_length() < 128 else 'a huge one'}")
     return number
+
+
+def _read_int32(value: Any) -> int:
+    return _read_int(value, 32)
 
 
 def _read_bool(value: Any) -> bool:
@@ -286,7 +314,8 @@ def _enum_name(value: Enum) -> str:
 
 
 _SIMPLE: dict[Any, _Codec] = {
-    int: _Codec(_read_int, None),
+    int: _Codec(_read_int, None, bits=64),
+    Int: _Codec(_read_int32, None, bits=32),
     float: _Codec(float, float, True),
     bool: _Codec(_read_bool, None),
     str: _Codec(_read_text, None),

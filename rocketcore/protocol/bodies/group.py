@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from enum import Enum
 
-from rocketcore.protocol.bodies.base import Body, body, wire
+from rocketcore.protocol.bodies.base import Body, Int, body, wire
 from rocketcore.protocol.bodies.topic import DataVersion
 
 
@@ -60,14 +60,14 @@ class SubscriptionGroupConfig(Body):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
+    retry_queue_nums: Int = 1
+    retry_max_times: Int = 16
     group_retry_policy: GroupRetryPolicy = field(default_factory=GroupRetryPolicy)
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int = 0
-    consume_timeout_minute: int = 15
+    group_sys_flag: Int = 0
+    consume_timeout_minute: Int = 15
     subscription_data_set: list[SimpleSubscriptionData] | None = None
     attributes: dict[str, str] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rocketcore.errors import DecodeError
 from rocketcore.message_queue import MessageQueue
-from rocketcore.protocol.bodies.base import Body, body, wire
+from rocketcore.protocol.bodies.base import Body, Int, body, wire
 from rocketcore.protocol.bodies.heartbeat import MessageModel
 
 _NOT_ZERO: Final = re.compile(rb"[^\0]")
@@ -57,7 +57,7 @@ class SetMessageRequestModeRequestBody(Body):
     topic: str = ""
     consumer_group: str = ""
     mode: MessageRequestMode | None = MessageRequestMode.PULL
-    pop_share_queue_num: int = 0
+    pop_share_queue_num: Int = 0
 
 
 @body

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from rocketcore.codes import FRAME_MAX_BYTES, Version
 from rocketcore.errors import DecodeError
 from rocketcore.protocol import fastjson
-from rocketcore.protocol.bodies.base import Body, body
+from rocketcore.protocol.bodies.base import Body, Int, body
 from rocketcore.protocol.bodies.route import TopicQueueMappingInfo
 
 MAX_INFLATED_BYTES = 4 * FRAME_MAX_BYTES
@@ -52,11 +52,11 @@ class TopicConfig(Body):
     """A topic on a broker."""
 
     topic_name: str = ""
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: Int = 16
+    write_queue_nums: Int = 16
+    perm: Int = 6
     topic_filter_type: TopicFilterType | None = TopicFilterType.SINGLE_TAG
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int = 0
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
 

@@ -17,6 +17,7 @@ from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.base import Body
 from rocketcore.protocol.bodies.client import LockBatchRequestBody, ResetOffsetBody
+from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 from rocketcore.protocol.bodies.heartbeat import HeartbeatData, SubscriptionData
 from rocketcore.protocol.bodies.pop import BatchAck
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo, TopicRouteData
@@ -329,9 +330,9 @@ def test_sets_of_queues() -> None:
 
 @pytest.mark.parametrize("number", ["9223372036854775808", "-9223372036854775809", '"9223372036854775808"', "1e300"])
 def test_numbers_beyond_64_bits_are_refused(number: str) -> None:
-    with pytest.raises(DecodeError, match=r"TopicConfig\.perm: a number of more than 64 bits"):
-        TopicConfig.decode(f'{{"perm":{number}}}'.encode())
-    assert TopicConfig.decode(b'{"perm":9223372036854775807}').perm == 2**63 - 1
+    with pytest.raises(DecodeError, match=r"SubscriptionGroupConfig\.brokerId: a number of more than 64 bits"):
+        SubscriptionGroupConfig.decode(f'{{"brokerId":{number}}}'.encode())
+    assert SubscriptionGroupConfig.decode(b'{"brokerId":9223372036854775807}').broker_id == 2**63 - 1
 
 
 def test_total_diff() -> None:
