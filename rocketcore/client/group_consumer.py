@@ -114,7 +114,7 @@ class GroupConsumer(Subscriber):
         self.started_at = self.clock.time_millis()
         serve_broker_requests(self._remoting, self)
         self._rebalance_task = PeriodicTask("consumer-rebalance", self._rebalance, config.rebalance_interval)
-        self._offsets_task = PeriodicTask("consumer-offsets", self.persist_offsets, config.persist_interval)
+        self._offsets_task = PeriodicTask("consumer-offsets", self._keep_offsets, config.persist_interval)
         self._tasks = [
             # Our first heartbeat makes brokers create the group's retry topic, one after the other.
             PeriodicTask("consumer-route", self.instance.refresh, config.route_interval, initial_delay=FIRST_REFRESH),
@@ -492,6 +492,15 @@ class GroupConsumer(Subscriber):
     async def persist_offsets(self) -> None:
         """Store the offsets of all owned queues."""
         await self._persist(self._readers)
+
+    async def _keep_offsets(self) -> None:
+        self.note_offsets(self._readers)
+        await self.offsets.keep(self._readers)
+
+    def pulled(self, queue: MessageQueue) -> None:
+        super().pulled(queue)
+        self.offsets.came_back(queue.broker)
+        self.store_soon()  # a broker that was killed may have lost what it was told last
 
     # Readers
 

@@ -13,14 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from rocketcore.client import api
 from rocketcore.client.config import StartFrom
-from rocketcore.client.instance import ClientInstance
+from rocketcore.client.instance import PROBE_TIMEOUT, SILENT_BROKER_SECONDS, ClientInstance
 from rocketcore.client.offset_files import take_offset_file
 from rocketcore.config_file import home_folder, replace_file
-from rocketcore.errors import BrokerError, ConfigError, DecodeError, RocketError, TransportError
+from rocketcore.errors import BrokerError, ConfigError, DecodeError, RequestTimeout, RocketError, TransportError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
 from rocketcore.service import SYSTEM_CLOCK, Clock
@@ -35,6 +35,10 @@ _failures = Recurring(logger)
 OFFSET_TIMEOUT = 5.0
 SURE_SECONDS: Final = 1.0
 """How long a member that was told of no change takes what a broker has of a queue for known."""
+PATIENCE: Final = 0.1
+"""What a broker that hangs may delay the offsets of others by that are stored at intervals."""
+AT_ONCE: Final = 16
+"""Offsets of one topic that a broker is sent at the same time."""
 
 
 class OffsetStore(ABC):
@@ -53,11 +57,27 @@ class OffsetStore(ABC):
         """
 
     @abstractmethod
-    async def persist(self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False) -> None:
+    async def persist(
+        self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False, commit: bool = False
+    ) -> None:
         """Write the offsets that changed, of the given queues or of all; what fails is tried again the next time.
 
-        asked  somebody asked for these offsets: they are written also where the group is further
+        asked   somebody asked for these offsets: they are written also where the group is further
+        commit  somebody commits: also what has not changed is looked after
         """
+
+    async def keep(self, queues: Iterable[MessageQueue]) -> None:
+        """Write the offsets of some queues that changed, and those that a broker has lost; called again and again.
+
+        A broker that hangs delays nothing: what it was sent goes on by itself.
+        """
+        await self.persist(queues)
+
+    def sought(self, queue: MessageQueue) -> None:  # noqa: B027 - a file takes what it is given
+        """Take notice that somebody has sought in a queue: what is noted from now on counts as asked for."""
+
+    def came_back(self, broker: str) -> None:  # noqa: B027 - a file does not go
+        """Take notice that a broker answers again."""
 
     def written(self, queue: MessageQueue) -> int | None:
         """Return the offset of a queue that was read or written last, None without one."""
@@ -83,13 +103,12 @@ class OffsetStore(ABC):
         self._offsets.pop(queue, None)
         self._written.pop(queue, None)
 
-    def _changed(self, queues: Iterable[MessageQueue] | None) -> dict[MessageQueue, int]:
-        wanted = list(self._offsets if queues is None else queues)
-        return {
-            queue: self._offsets[queue]
-            for queue in wanted
-            if queue in self._offsets and self._written.get(queue) != self._offsets[queue]
-        }
+
+class Place(NamedTuple):
+    """What brokers keep one table for: the offsets of a group in a topic."""
+
+    broker: str
+    topic: str
 
 
 class RemoteOffsetStore(OffsetStore):
@@ -99,18 +118,35 @@ class RemoteOffsetStore(OffsetStore):
     yet that its queue went, would take back what another member has stored meanwhile. One that stores more often than
     each ``SURE_SECONDS`` is not away, and pays one request for a store, not two. It asks again after that time, over a
     new connection, when its group has changed and when a queue goes.
+
+    A broker that was killed comes back with what it had saved, which is some seconds old. Over a new connection it is
+    therefore asked also for the offsets that have not changed, and is told those that it has lost.
+
+    No broker waits for another: each place has its lock, and a broker that hangs is asked by the task that stores at
+    intervals only each ``SILENT_BROKER_SECONDS``, by others only for a moment.
     """
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         super().__init__()
         self._instance = instance
         self._group = group
-        self._writing = asyncio.Lock()
-        """Of whoever has brokers store offsets: one that was noted later must not be overtaken by one before it."""
-        self._ahead: set[MessageQueue] = set()
-        """Queues of which was told that another member is ahead."""
-        self._known: dict[MessageQueue, tuple[float, object]] = {}
-        """When and over which connection the broker last said, or was told, what it has of a queue."""
+        self._locks: dict[Place, asyncio.Lock] = {}
+        """Of whoever has a place store offsets: one that was noted later must not be overtaken by one before it."""
+        self._storing: dict[Place, asyncio.Task[None]] = {}
+        """What ``keep`` has begun; a broker that hangs keeps it for a while."""
+        self._hung: dict[str, float] = {}
+        """Brokers that did not answer in time, and until when ``keep`` leaves them alone."""
+        self._sought: set[MessageQueue] = set()
+        self._asked: set[MessageQueue] = set()
+        """Queues whose next store somebody asked for: it counts also where the group is further."""
+        self._refused: dict[MessageQueue, tuple[int, int]] = {}
+        """What ``keep`` last told of another member that is ahead."""
+        self._known: dict[MessageQueue, float] = {}
+        """When the broker last said, or was told, what it has of a queue."""
+        self._connections: dict[MessageQueue, object] = {}
+        """Over which connection that was."""
+        self._begun: dict[Place, object] = {}
+        """Places that have offsets of the group, and over which connection that was seen."""
 
     async def read(self, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
         address, _ = self._instance.routes.subscribe_address(queue.broker)
@@ -128,77 +164,198 @@ class RemoteOffsetStore(OffsetStore):
             return offset
         return None
 
-    async def persist(self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False) -> None:
-        async with self._writing:
-            await self._persist_changed(queues, asked)
+    def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
+        super().update(queue, offset, reset=reset)
+        if queue in self._sought:
+            self._sought.discard(queue)
+            self._asked.add(queue)
 
-    async def _persist_changed(self, queues: Iterable[MessageQueue] | None, asked: bool) -> None:
-        # One commit of a topic at a time: brokers up to 5.5.0 can lose one of two first commits of a group that arrive
-        # together (ConsumerOffsetManager.commitOffset makes the topic's table without a lock).
-        by_topic: dict[tuple[str, str], dict[MessageQueue, int]] = {}
-        for queue, offset in self._changed(queues).items():
-            by_topic.setdefault((queue.broker, queue.topic), {})[queue] = offset
-        await asyncio.gather(*(self._persist_all(offsets, asked) for offsets in by_topic.values()))
+    def sought(self, queue: MessageQueue) -> None:
+        self._sought.add(queue)
 
-    async def _persist_all(self, offsets: dict[MessageQueue, int], asked: bool) -> None:
-        for queue, offset in offsets.items():
-            try:
-                if not asked and await self._others_are_ahead(queue, offset):
-                    continue
-                address, _ = self._instance.routes.subscribe_address(queue.broker)
-                await api.update_consumer_offset(
-                    self._instance.remoting, address, self._group, queue, offset, OFFSET_TIMEOUT
+    async def persist(
+        self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False, commit: bool = False
+    ) -> None:
+        held = [queue for queue in (self._offsets if queues is None else queues) if queue in self._offsets]
+        if asked:
+            self._asked.update(held)
+        await asyncio.gather(*(self._persist_at(place, each, commit) for place, each in _by_place(held).items()))
+
+    async def keep(self, queues: Iterable[MessageQueue]) -> None:
+        now = self._instance.clock.monotonic()
+        for place, held in _by_place(queues).items():
+            if place in self._storing or now < self._hung.get(place.broker, now):
+                continue
+            if any(self._is_due(queue) for queue in held):
+                self._storing[place] = asyncio.get_running_loop().create_task(
+                    self._persist_at(place, held, timeout=OFFSET_TIMEOUT), name=f"consumer-offsets-{place.topic}"
                 )
-            except RocketError as error:
-                text = "offset not stored group=%s queue=%s offset=%d error=%s"
-                _failures.warn((self._group, type(error)), text, self._group, queue, offset, error)
-                if isinstance(error, TransportError):
-                    return  # the broker does not answer: the other queues would only wait for the same
-            else:
-                self._written[queue] = offset
-                self._note_known(queue, address)
+        if self._storing:
+            await asyncio.wait(self._storing.values(), timeout=PATIENCE)
+            for place, task in list(self._storing.items()):
+                if task.done():
+                    del self._storing[place]
+                    task.result()
+
+    def close(self) -> None:
+        for task in self._storing.values():
+            task.cancel()
+
+    async def _persist_at(
+        self, place: Place, queues: list[MessageQueue], commit: bool = False, timeout: float | None = None
+    ) -> None:
+        async with self._locks.setdefault(place, asyncio.Lock()):
+            due = [queue for queue in queues if self._is_due(queue, commit)]
+            if timeout is None:
+                timeout = PROBE_TIMEOUT if place.broker in self._hung else OFFSET_TIMEOUT
+            while due:
+                # The first of a topic alone: brokers up to 5.5.0 can lose one of two first commits of a group that
+                # arrive together (ConsumerOffsetManager.commitOffset makes the topic's table without a lock).
+                count = AT_ONCE if self._has_begun(place) else 1
+                now, due = due[:count], due[count:]
+                results = await asyncio.gather(*(self._persist_one(queue, commit, timeout) for queue in now))
+                if failed := [queue for queue, stored in zip(now, results, strict=True) if not stored]:
+                    if len(failed) + len(due) > 1:
+                        text = "offsets not stored group=%s broker=%s topic=%s queues=%d, the broker does not answer"
+                        count = len(failed) + len(due)
+                        _failures.warn((self._group, place.broker), text, self._group, *place, count)
+                    return  # the other queues would only wait for the same
+
+    async def _persist_one(self, queue: MessageQueue, commit: bool, timeout: float) -> bool:
+        """Store the offset of a queue where it is to be stored; False where the broker does not answer."""
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return True  # it has gone while others were stored
+        asked = queue in self._asked
+        self._asked.discard(queue)
+        began = self._instance.clock.monotonic()
+        answers = True
+        try:
+            address, _ = self._instance.routes.subscribe_address(queue.broker)
+            if asked or await self._is_to_be_written(queue, offset, address, commit, timeout):
+                await api.update_consumer_offset(self._instance.remoting, address, self._group, queue, offset, timeout)
+                asked = False
+                self._refused.pop(queue, None)
+                self._begun[Place(queue.broker, queue.topic)] = self._connection(address)
+                if queue in self._offsets:
+                    self._written[queue] = offset
+                    self._note_known(queue, address)
+        except RocketError as error:
+            text = "offset not stored group=%s queue=%s offset=%d error=%s"
+            _failures.warn((self._group, queue.broker, type(error)), text, self._group, queue, offset, error)
+            answers = not isinstance(error, TransportError)
+            now = self._instance.clock.monotonic()
+            # Time is what tells: a machine that is down is a connection that could not be made in time.
+            if not answers and (isinstance(error, RequestTimeout) or now - began >= timeout / 2):
+                self._hung[queue.broker] = now + SILENT_BROKER_SECONDS
+        finally:
+            if asked and queue in self._offsets:
+                self._asked.add(queue)
+        if answers:
+            self._hung.pop(queue.broker, None)
+        return answers
+
+    async def _is_to_be_written(
+        self, queue: MessageQueue, offset: int, address: str, commit: bool, timeout: float
+    ) -> bool:
+        """Say whether a broker is to be told an offset that nobody asked for: what it has of others counts."""
+        written = self._written.get(queue)
+        changed = offset != written
+        if changed and self._is_known(queue, address):
+            return True
+        try:
+            stored = await self._query(queue, address, timeout)
+        except (BrokerError, DecodeError):  # a broker that does not say is told what has changed, as before
+            return changed
+        if stored is not None and stored > offset and stored != written:
+            self._refuse(queue, offset, stored, tell=commit or changed, each=commit)
+            self._known.pop(queue, None)
+            self._connections[queue] = self._connection(address)
+            return False
+        if changed:
+            return True
+        if stored == offset:
+            self._note_known(queue, address)
+            return False
+        # It has come back with what it had saved. Where it has also lost messages, or all, the reader of the queue
+        # finds out where the group goes on.
+        return await api.max_offset(self._instance.remoting, address, queue, timeout) >= offset
+
+    def _refuse(self, queue: MessageQueue, offset: int, stored: int, *, tell: bool, each: bool) -> None:
+        if tell and (each or self._refused.get(queue) != (offset, stored)):
+            self._refused[queue] = offset, stored
+            text = "offset not stored, another member is ahead group=%s queue=%s offset=%d stored=%d"
+            _failures.warn((self._group, "ahead"), text, self._group, queue, offset, stored)
+
+    def _is_due(self, queue: MessageQueue, commit: bool = False) -> bool:
+        """Say whether a broker is to be told, or asked, of a queue.
+
+        commit  somebody commits what has not changed: it may all the same not be what the broker has
+        """
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return False
+        if queue in self._asked or self._written.get(queue) != offset:
+            return True
+        try:
+            address, _ = self._instance.routes.subscribe_address(queue.broker)
+        except RocketError:
+            return commit
+        if commit:
+            return not self._is_known(queue, address)
+        connection = self._connection(address)
+        return connection is not None and connection is not self._connections.get(queue)
 
     def doubt(self) -> None:
         self._known.clear()
+
+    def came_back(self, broker: str) -> None:
+        self._hung.pop(broker, None)
 
     def _connection(self, address: str) -> object | None:
         remoting = self._instance.remoting
         return remoting.connection_to(address) if isinstance(remoting, ServedRemoting) else remoting
 
     def _note_known(self, queue: MessageQueue, address: str) -> None:
-        self._known[queue] = self._instance.clock.monotonic(), self._connection(address)
+        self._hung.pop(queue.broker, None)
+        self._known[queue] = self._instance.clock.monotonic()
+        self._connections[queue] = self._connection(address)
 
     def _is_known(self, queue: MessageQueue, address: str) -> bool:
-        at, connection = self._known.pop(queue, (-SURE_SECONDS, None))
-        now = self._connection(address)
-        return now is not None and now is connection and self._instance.clock.monotonic() - at < SURE_SECONDS
+        now, at = self._connection(address), self._known.get(queue)
+        if now is None or at is None or now is not self._connections.get(queue):
+            return False
+        return self._instance.clock.monotonic() - at < SURE_SECONDS
 
-    async def _others_are_ahead(self, queue: MessageQueue, offset: int) -> bool:
-        """Say whether another member has stored an offset behind ours since we read or wrote it; it counts then."""
+    def _has_begun(self, place: Place) -> bool:
         try:
-            address, _ = self._instance.routes.subscribe_address(queue.broker)
-            if self._is_known(queue, address):
-                return False
-            stored = await self.stored(queue, address)
-        except (BrokerError, DecodeError):  # a broker that does not say is told as before
+            address, _ = self._instance.routes.subscribe_address(place.broker)
+        except RocketError:
             return False
-        if stored is None or stored <= offset or stored == self._written.get(queue):
-            return False
-        if queue not in self._ahead:
-            self._ahead.add(queue)
-            text = "offset not stored, another member is ahead group=%s queue=%s offset=%d stored=%d"
-            logger.warning(text, self._group, queue, offset, stored)
-        return True
+        connection = self._connection(address)
+        return connection is not None and connection is self._begun.get(place)
 
     def forget(self, queue: MessageQueue) -> None:
         super().forget(queue)
-        self._ahead.discard(queue)
-        self._known.pop(queue, None)
+        for held in (self._sought, self._asked):
+            held.discard(queue)
+        for table in (self._refused, self._known, self._connections):
+            table.pop(queue, None)
 
     async def stored(self, queue: MessageQueue, address: str) -> int | None:
+        return await self._query(queue, address, OFFSET_TIMEOUT)
+
+    async def _query(self, queue: MessageQueue, address: str, timeout: float) -> int | None:
         return await api.query_consumer_offset(
-            self._instance.remoting, address, self._group, queue, OFFSET_TIMEOUT, set_zero_if_not_found=False
+            self._instance.remoting, address, self._group, queue, timeout, set_zero_if_not_found=False
         )
+
+
+def _by_place(queues: Iterable[MessageQueue]) -> dict[Place, list[MessageQueue]]:
+    places: dict[Place, list[MessageQueue]] = {}
+    for queue in queues:
+        places.setdefault(Place(queue.broker, queue.topic), []).append(queue)
+    return places
 
 
 async def find_offset(instance: ClientInstance, queue: MessageQueue, where: int | StartFrom) -> int:
@@ -247,7 +404,9 @@ class LocalOffsetStore(OffsetStore):
     def forget(self, queue: MessageQueue) -> None:
         """Keep the offset: a queue that comes back goes on where it was, and this is the only place that knows."""
 
-    async def persist(self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False) -> None:
+    async def persist(
+        self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False, commit: bool = False
+    ) -> None:
         changed = self._changed(queues)
         if not changed:
             return
@@ -258,6 +417,14 @@ class LocalOffsetStore(OffsetStore):
             _failures.warn(type(error), "offset file not written path=%s error=%s", self._path, error)
         else:
             self._written.update(changed)
+
+    def _changed(self, queues: Iterable[MessageQueue] | None) -> dict[MessageQueue, int]:
+        wanted = list(self._offsets if queues is None else queues)
+        return {
+            queue: self._offsets[queue]
+            for queue in wanted
+            if queue in self._offsets and self._written.get(queue) != self._offsets[queue]
+        }
 
     async def _write(self, text: bytes) -> None:
         try:

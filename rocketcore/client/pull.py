@@ -220,6 +220,7 @@ class PullConsumer(GroupConsumer):
             reader = self.reader_of(queue)
             await self._stop_pulling([reader])
             self.own(queue, start).process_queue.paused = reader.process_queue.paused
+            self.offsets.sought(queue)
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the message of a queue that a poll would return next."""
@@ -253,7 +254,7 @@ class PullConsumer(GroupConsumer):
             offsets = {self.reader_of(queue).process_queue.queue: offset for queue, offset in offsets.items()}
         for queue, offset in offsets.items():
             self.offsets.update(queue, offset, reset=True)
-        await self.offsets.persist(offsets, asked=asked)
+        await self.offsets.persist(offsets, asked=asked, commit=True)
 
     def _next_of(self, message: ReceivedMessage) -> dict[MessageQueue, int]:
         """Return what to store for a message that is done: nothing where its queue is no longer what it came from."""

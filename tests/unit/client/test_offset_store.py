@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from rocketcore.client.config import ConsumerConfig
-from rocketcore.client.instance import ClientInstance
-from rocketcore.client.offset_store import SURE_SECONDS, LocalOffsetStore, RemoteOffsetStore, local_offset_path
+from rocketcore.client.instance import SILENT_BROKER_SECONDS, ClientInstance
+from rocketcore.client.offset_store import AT_ONCE, SURE_SECONDS, LocalOffsetStore, RemoteOffsetStore, local_offset_path
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import ConnectError, RequestTimeout, SystemBusy
@@ -32,6 +32,7 @@ class Offsets:
         self.table: dict[tuple[str, str, int], int] = {}
         self.updates = 0
         self.queries = 0
+        self.ends = 100
         self.failure: Exception | None = None
 
     def __call__(self, address: str, request: RemotingCommand) -> Outcome:
@@ -42,6 +43,10 @@ class Offsets:
             self.updates += 1
             self.table[update.consumer_group, update.topic, update.queue_id] = update.commit_offset
             return RemotingCommand.response(request)
+        if request.code == RequestCode.GET_MAX_OFFSET:
+            response = RemotingCommand.response(request)
+            response.ext_fields = {"offset": str(self.ends)}
+            return response
         self.queries += 1
         query = request.header(QueryConsumerOffsetRequestHeader)
         offset = self.table.get((query.consumer_group, query.topic, query.queue_id))
@@ -126,6 +131,170 @@ def test_a_store_is_one_request_as_long_as_nothing_changes(change: str) -> None:
     asyncio.run(main())
 
 
+async def keep(store: RemoteOffsetStore) -> None:
+    await store.keep([QUEUE])
+
+
+WAYS: dict[str, Callable[[RemoteOffsetStore], Awaitable[None]]] = {
+    "at intervals": keep,
+    "close": lambda store: store.persist(),
+    "commit": lambda store: store.persist(commit=True),
+    "commit of an offset": lambda store: store.persist(asked=True, commit=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("saved", [None, 3])
+def test_a_broker_that_lost_what_it_was_told_is_told_again(way: str, saved: int | None) -> None:
+    """It was killed before it had saved the offset, which has not changed since."""
+
+    async def main() -> None:
+        offsets = Offsets()
+        store = remote(offsets)
+        store.update(QUEUE, 9)
+        await store.persist()
+        offsets.table.clear()
+        if saved is not None:
+            offsets.table["G", "T", 1] = saved
+        connections: Any = store._instance.remoting
+        connections.connection = "second"
+        await WAYS[way](store)
+        assert offsets.table == {("G", "T", 1): 9}
+        asked = offsets.queries + offsets.updates
+        for _ in range(3):
+            await keep(store)
+        assert offsets.queries + offsets.updates == asked, "it is told once"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", set(WAYS) - {"commit of an offset"})
+@pytest.mark.parametrize(
+    ("stored", "ends"), [(20, 100), (None, 8)], ids=["another member is ahead", "it lost messages"]
+)
+def test_a_broker_that_comes_back_is_not_told_what_may_be_wrong(way: str, stored: int | None, ends: int) -> None:
+    async def main() -> None:
+        offsets = Offsets()
+        store = remote(offsets)
+        store.update(QUEUE, 9)
+        await store.persist()
+        offsets.table.clear()
+        if stored is not None:
+            offsets.table["G", "T", 1] = stored
+        offsets.ends = ends
+        connections: Any = store._instance.remoting
+        connections.connection = "second"
+        await WAYS[way](store)
+        assert offsets.table.get(("G", "T", 1)) == stored
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("way", "again"), [("at intervals", 3), ("close", 3), ("commit", 9), ("commit of an offset", 9)]
+)
+def test_a_commit_counts_also_where_nothing_has_changed(way: str, again: int) -> None:
+    """Somebody moved the group: what a member holds without a word of its program stays as it is."""
+
+    async def main() -> None:
+        offsets, clock = Offsets(), ManualClock()
+        store = remote(offsets, clock)
+        store.update(QUEUE, 9)
+        await store.persist()
+        offsets.table["G", "T", 1] = 3
+        clock.advance(SURE_SECONDS)
+        await WAYS[way](store)
+        assert offsets.table == {("G", "T", 1): again}
+
+    asyncio.run(main())
+
+
+def test_a_seek_counts_until_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        offsets, clock = Offsets(), ManualClock()
+        store = remote(offsets, clock)
+        store.update(QUEUE, 9)
+        await store.persist(commit=True)
+        offsets.table["G", "T", 1] = 40
+        clock.advance(SURE_SECONDS)
+        store.update(QUEUE, 10)
+        await store.persist(commit=True)
+        store.sought(QUEUE)
+        await store.persist(commit=True)
+        assert (offsets.table["G", "T", 1], caplog.text.count("ahead")) == (40, 2), "nothing was noted since"
+        store.update(QUEUE, 20, reset=True)
+        offsets.failure = ConnectError("down")
+        await store.persist(commit=True)
+        offsets.failure = None
+        await keep(store)
+        assert offsets.table["G", "T", 1] == 20
+        offsets.table["G", "T", 1] = 40
+        clock.advance(SURE_SECONDS)
+        store.update(QUEUE, 21)
+        for _ in range(3):
+            await keep(store)
+        assert (offsets.table["G", "T", 1], caplog.text.count("ahead")) == (40, 3), "it counts once"
+
+    asyncio.run(main())
+
+
+class OneHangs(FakeRemoting):
+    """Broker b answers when the test says so."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        super().__init__({}, offsets)
+        self.answer = asyncio.Event()
+        self.stored = asyncio.Event()
+        self.to_b = 0
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        if address == "b:1":
+            self.to_b += 1
+            await self.answer.wait()
+            raise RequestTimeout(f"{address} did not answer within {timeout:g} s")
+        answer = await super().invoke(address, command, timeout)
+        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            self.stored.set()
+        return answer
+
+
+def test_a_broker_that_hangs_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        offsets, clock = Offsets(), ManualClock()
+        store = remote(offsets, clock)
+        store._instance.routes.update("T", route("a", "b"))
+        store._instance.remoting = hangs = OneHangs(offsets)
+        of_b = MessageQueue("T", "b", 0)
+        for offset in (1, 2, 3):
+            store.update(QUEUE, offset)
+            store.update(of_b, offset)
+            await store.keep([of_b, QUEUE])
+            await store.persist([QUEUE], commit=True)
+            assert (offsets.table["G", "T", 1], hangs.to_b) == (offset, 1)
+        store.update(QUEUE, 4)
+        commit = asyncio.create_task(store.persist([of_b, QUEUE], commit=True))
+        hangs.stored.clear()
+        await hangs.stored.wait()
+        assert not commit.done(), "it waits for both"
+        hangs.answer.set()
+        await commit
+        assert "b:1 did not answer within 0.5 s" in caplog.text, "it was known to hang"
+        asked = hangs.to_b
+        await store.keep([of_b, QUEUE])
+        await store.keep([of_b, QUEUE])
+        assert hangs.to_b == asked, "it is left alone"
+        clock.advance(SILENT_BROKER_SECONDS)
+        await store.keep([of_b, QUEUE])
+        assert hangs.to_b == asked + 1
+        store.came_back("b")
+        await store.keep([of_b, QUEUE])
+        await store.keep([of_b, QUEUE])
+        assert hangs.to_b > asked + 1
+        store.close()
+
+    asyncio.run(main())
+
+
 def test_what_failed_is_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         offsets = Offsets()
@@ -141,7 +310,7 @@ def test_what_failed_is_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     assert "offset not stored" in caplog.text
 
 
-def test_commits_of_one_topic_leave_one_after_the_other() -> None:
+def test_only_the_first_commit_of_a_topic_leaves_alone() -> None:
     class Slow(FakeRemoting):
         under_way: ClassVar[list[int]] = []
         together = 0
@@ -151,17 +320,38 @@ def test_commits_of_one_topic_leave_one_after_the_other() -> None:
             self.together = max(self.together, len(self.under_way))
             await asyncio.sleep(0)
             self.under_way.remove(command.opaque)
+            if not offsets.updates:
+                assert self.together == 1
             return await super().invoke(address, command, timeout)
 
+    offsets = Offsets()
+
     async def main() -> None:
-        offsets = Offsets()
         store = remote(offsets)
         slow = Slow({}, offsets)
         store._instance.remoting = slow
-        for queue_id in range(4):
-            store.update(MessageQueue("T", "a", queue_id), 5)
+        queues = [MessageQueue("T", "a", queue_id) for queue_id in range(2 * AT_ONCE)]
+        for queue in queues:
+            store.update(queue, 5)
         await store.persist()
-        assert (offsets.updates, slow.together) == (4, 1)
+        assert (offsets.updates, slow.together) == (len(queues), AT_ONCE)
+
+    asyncio.run(main())
+
+
+def test_a_commit_after_each_poll_is_one_request_for_each_queue_that_was_polled() -> None:
+    async def main() -> None:
+        offsets = Offsets()
+        store = remote(offsets, ManualClock())
+        queues = [MessageQueue("T", "a", queue_id) for queue_id in range(8)]
+        for queue in queues:
+            store.update(queue, 0)
+        await store.persist(commit=True)
+        before = offsets.updates, offsets.queries
+        for offset in range(1, 11):
+            store.update(queues[offset % 8], offset)
+            await store.persist(queues, commit=True)
+        assert (offsets.updates, offsets.queries) == (before[0] + 10, before[1])
 
     asyncio.run(main())
 
