@@ -79,6 +79,36 @@ PROGRAM = """
             await consumer.subscribe(topic, handler=note)
             await asyncio.Event().wait()
 
+    def iterate_in_an_iteration():
+        inner = rmq.PushConsumer(namesrv, group=group + "-inner", start_from="first")
+        with inner, rmq.PushConsumer(namesrv, **options) as consumer:
+            inner.subscribe(topic)
+            consumer.subscribe(topic)
+            for count, message in enumerate(consumer, 1):
+                message.ack()
+                if count == COUNT:
+                    for of_inner in inner:
+                        of_inner.ack()
+                        note(of_inner)
+            print("behind", flush=True)
+        assert inner.stopped_by == consumer.stopped_by
+        return consumer
+
+    async def aio_together(work):
+        async with aio.PushConsumer(namesrv, group=group + "-other") as other:
+            other.subscribe(topic, handler=lambda message: True)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(other.run())
+                done = tasks.create_task(work())
+            assert other.stopped_by == done.result().stopped_by
+            return done.result()
+
+    async def aio_run_together():
+        return await aio_together(aio_run)
+
+    async def aio_iterate_together():
+        return await aio_together(aio_iterate)
+
     def send():
         with rmq.Producer(namesrv, group=group, linger=3600.0) as producer:
             for number in range(COUNT):
@@ -145,7 +175,13 @@ def lag(namesrv: str, group: str, topic: str) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("how", ["run", "iterate", "aio_run", "aio_iterate"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("run", "iterate", "aio_run", "aio_iterate"),
+        *("iterate_in_an_iteration", "aio_run_together", "aio_iterate_together"),
+    ],
+)
 def test_a_signal_ends_the_work_and_the_program_goes_on(
     cluster: LocalCluster, topic: str, group: str, how: str, number: signal.Signals
 ) -> None:
