@@ -25,6 +25,7 @@ from rocketcore.errors import (
     RocketError,
     SubscriptionNotExist,
     SubscriptionNotLatest,
+    TransportError,
 )
 from rocketcore.filter import TAG
 from rocketcore.message import ReceivedMessage, hand_out, leave_namespace
@@ -43,22 +44,32 @@ REQUEST_MARGIN: Final = 15.0
 TIMES_UNDECODED: Final = 3
 TIMES_BEHIND: Final = 2
 """Answers after one another that have a queue end before what was read of it, until that is believed."""
+LOOK_INTERVAL: Final = 30.0
+"""Seconds between looks at the last message of a queue whose messages a filter keeps from us."""
+STEP_BACK: Final = 1000
+"""Messages that are read again of a queue that lost its last ones, where its times do not tell how many."""
+
+
+class Place(NamedTuple):
+    """Where a message is stored, and since when: two messages of one queue and offset differ in it."""
+
+    physical_offset: int
+    store_timestamp: int
 
 
 class Last(NamedTuple):
-    """The last message that was read of a queue: what tells the queue from one that took its place."""
+    """A message of what was read of a queue: what tells the queue from one that took its place."""
 
     offset: int
-    physical_offset: int
-    store_timestamp: int
+    place: Place
 
 
 class QueueReader:
     """One owned queue: its process queue and the task that pulls into it."""
 
     __slots__ = (
-        "_at_end", "_broker_id", "_consumer", "_failing", "_last", "_max_offset", "_may_be_another", "_task",
-        "_times_behind", "_times_undecoded", "_undecoded", "process_queue",
+        "_at_end", "_broker_id", "_consumer", "_failing", "_last", "_looked", "_looked_at", "_max_offset",
+        "_may_be_another", "_task", "_times_behind", "_times_undecoded", "_undecoded", "process_queue",
     )  # fmt: skip
 
     def __init__(self, consumer: Subscriber, process_queue: ProcessQueue) -> None:
@@ -69,6 +80,9 @@ class QueueReader:
         """Whether the next pull begins at the end of the queue as we know it, and may be held until it grows."""
         self._failing = False
         self._last: Last | None = None
+        self._looked = -1
+        """Where the next pull began when we looked at the message before it, and when that was, in monotonic time."""
+        self._looked_at = 0.0
         self._max_offset = 0
         """Where the queue ended when its master last said."""
         self._may_be_another = False
@@ -122,7 +136,7 @@ class QueueReader:
                 delay = PULL_DELAY_ON_ERROR
             except RocketError as error:
                 logger.info("pull failed group=%s queue=%s error=%s", consumer.group, process_queue.queue, error)
-                self._failing = True
+                self._failing, self._at_end = True, False  # a pull that is held would not tell what the queue is now
                 await consumer.pull_failed(process_queue.queue, error)
                 delay = PULL_DELAY_ON_ERROR
                 self._broker_id = MASTER_ID
@@ -184,8 +198,8 @@ class QueueReader:
         if broker_id == MASTER_ID:
             if self._may_be_another or result.max_offset < self._max_offset:
                 self._may_be_another = True  # also if this fails
-                if await self._is_another_queue(address):
-                    await self._begin_anew(result, address)
+                if await self._differs(result, address):
+                    await self._find_again(result, address)
                     return 0.0
                 self._may_be_another = False
                 if process_queue.dropped:
@@ -204,8 +218,8 @@ class QueueReader:
                     raise
                 self._skipped(error)
                 next_offset = begun + 1
-            if messages:
-                self._last = Last(messages[-1].offset, messages[-1].physical_offset, messages[-1].store_timestamp)
+        if self._at_end and not messages:
+            await self._note_last(begun, next_offset, result.min_offset, address)
         if subscription is None or subscription.takes_all:
             consumer.gaps.find(queue, process_queue.next_offset, messages, next_offset)
         process_queue.put(messages, next_offset)
@@ -232,6 +246,10 @@ class QueueReader:
             unreadable=self._unreadable,
             skipped=self._skipped,
         )
+        if messages:  # also one that the subscription does not ask for
+            read = messages[-1]
+            place = Place(read.physical_offset, read.store_timestamp)
+            self._last = Last(read.offset + result.offset_delta, place)
         next_offset = result.next_begin_offset
         if last:
             next_offset = last[0].offset + result.offset_delta + 1
@@ -279,26 +297,38 @@ class QueueReader:
 
         A slave may only be late, and an empty queue may be one that its broker has not read yet: neither moves us.
         """
-        self._may_be_another = True
+        self._may_be_another, self._at_end = True, False
         self._times_behind += 1
         if not from_master:
             self._broker_id = MASTER_ID
             return PULL_DELAY_ON_ERROR
         if result.max_offset == 0 or self._times_behind < TIMES_BEHIND:
             return PULL_DELAY_ON_ERROR
-        process_queue, last = self.process_queue, self._last
-        earliest = -1
-        with contextlib.suppress(BrokerError):  # one that does not say
-            earliest = await api.earliest_store_time(
-                self._consumer.instance.remoting, address, process_queue.queue, REQUEST_MARGIN
-            )
-        if last is not None and 0 <= earliest <= last.store_timestamp:
-            # It holds messages that are older than what we read of it: it is the same, and has lost its last ones.
-            to = min(process_queue.commit_offset, result.max_offset)
-            await self._go_to(to, "the queue has lost its end")
-        else:
-            await self._begin_anew(result, address)
+        await self._find_again(result, address)
         return 0.0
+
+    async def _find_again(self, result: PullResult, address: str) -> None:
+        """Go on in a queue that is not what was read of it: where it begins to differ, or anew if it is another one."""
+        process_queue, last, remoting = self.process_queue, self._last, self._consumer.instance.remoting
+        queue, earliest = process_queue.queue, -1
+        with contextlib.suppress(BrokerError, DecodeError):  # one that does not say
+            earliest = await api.earliest_store_time(remoting, address, queue, REQUEST_MARGIN)
+        if last is None or not 0 <= earliest <= last.place.store_timestamp:
+            await self._begin_anew(result, address)
+            return
+        # It holds messages that are older than what we read of it: it is the same, and has lost its last ones. Those
+        # that have taken their places were stored later than all that we read.
+        offset = -1
+        with contextlib.suppress(BrokerError, DecodeError):
+            time = last.place.store_timestamp + 1
+            offset = await api.search_offset(remoting, address, queue, time, REQUEST_MARGIN)
+        kept = last.offset < result.max_offset and await self._place_at(last.offset, address) == last.place
+        if kept:  # what was lost is what a filter has kept from us
+            offset = last.offset + 1
+        elif not 0 <= offset <= last.offset:  # a clock that went back, or a broker that does not say
+            offset = last.offset - STEP_BACK
+        offset = max(min(offset, process_queue.commit_offset, result.max_offset), result.min_offset)
+        await self._go_to(offset, "the queue has lost its end")
 
     async def _begin_anew(self, result: PullResult, address: str) -> None:
         """Go on in a queue that is another one than before, where the group stands in it, or else at its beginning."""
@@ -310,16 +340,48 @@ class QueueReader:
         else:
             await self._go_to(result.min_offset, "the queue begins anew, and is read from its first message on")
 
-    async def _is_another_queue(self, address: str) -> bool:
-        """Look whether the last message that we read is still where it was."""
-        last, queue = self._last, self.process_queue.queue
-        if last is None:
+    async def _differs(self, result: PullResult, address: str) -> bool:
+        """Say whether the last message that we read is another one now; one that is deleted tells nothing."""
+        last = self._last
+        if last is None or not result.min_offset <= last.offset < result.max_offset:
             return False
+        place = await self._place_at(last.offset, address)
+        return place is not None and place != last.place
+
+    async def _note_last(self, begun: int, next_offset: int, min_offset: int, address: str) -> None:
+        """Look at the message before the next pull where no pull has brought it: there has to be one to compare with.
+
+        A member that starts where the group stands, and one whose filter lets nothing through, has read none.
+
+        raises  TransportError where the pull has passed messages over: its broker goes, and another queue may come
+        """
+        offset, last = next_offset - 1, self._last
+        now = self._consumer.clock.monotonic()
+        if offset < min_offset or next_offset == self._looked or (last is not None and last.offset >= offset):
+            return
+        if last is not None and last.offset >= min_offset and now - self._looked_at < LOOK_INTERVAL:
+            return
+        try:
+            place = await self._place_at(offset, address)
+        except TransportError:
+            if last is None and next_offset > begun:
+                raise
+            return
+        except RocketError as error:  # without it nothing is compared
+            logger.info("last message not seen queue=%s offset=%d error=%s", self.process_queue.queue, offset, error)
+            place = None
+        self._looked, self._looked_at = next_offset, now
+        if place is not None:
+            self._last = Last(offset, place)
+
+    async def _place_at(self, offset: int, address: str) -> Place | None:
+        """Ask for the place of the message at an offset; None where there is none."""
+        queue = self.process_queue.queue
         header = PullMessageRequestHeader(
             consumer_group=self._consumer.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
-            queue_offset=last.offset,
+            queue_offset=offset,
             max_msg_nums=1,
             sys_flag=int(PullSysFlag.SUBSCRIPTION),
             commit_offset=0,
@@ -330,17 +392,15 @@ class QueueReader:
             bname=queue.broker,
         )
         result = await api.pull_message(self._consumer.instance.remoting, address, header, REQUEST_MARGIN)
-        if result.status is not PullStatus.FOUND:
-            return False
-        place = first_place(result.body)
-        return place is not None and place != (last.physical_offset, last.store_timestamp)
+        place = first_place(result.body) if result.status is PullStatus.FOUND else None
+        return None if place is None else Place(*place)
 
     async def _go_to(self, offset: int, why: str) -> None:
         """Read on at another offset, which is the group's from now on; what is being worked on does not count."""
         process_queue, consumer = self.process_queue, self._consumer
         self._tell_moved(why, process_queue.next_offset, offset)
         process_queue.restart(offset)
-        self._last, self._times_behind, self._may_be_another, self._at_end = None, 0, False, False
+        self._last, self._looked, self._times_behind, self._may_be_another, self._at_end = None, -1, 0, False, False
         consumer.offsets.update(process_queue.queue, offset, reset=True)
         await consumer.offsets.persist([process_queue.queue], asked=True)
         consumer.arrived(process_queue)

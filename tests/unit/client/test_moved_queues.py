@@ -18,6 +18,7 @@ from tests.reference.message import Stored, encode
 from tests.unit.client.fakes import FakeRemoting, Outcome, route
 
 QUEUE = MessageQueue("T", "a", 0)
+SUSPEND = int(PullSysFlag.SUSPEND)
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,22 @@ class Content:
     end: int
     began: int
     first: int = 0
+    anew_from: int | None = None
+    """Where messages begin that came in place of others, later: the queue had lost its last ones."""
+    anew_at: int = 500_000
+    """When the first of those was stored."""
+
+    def time(self, offset: int) -> int:
+        if self.anew_from is not None and offset >= self.anew_from:
+            return self.anew_at + offset
+        return self.began + offset
 
     def record(self, offset: int) -> bytes:
-        body = f"{self.began}-{offset}".encode()
+        time = self.time(offset)
+        body = f"{time}".encode()
         return encode(
             Stored(
-                b"T", body, queue_offset=offset, physical_offset=offset * 100, store_timestamp=self.began + offset,
+                b"T", body, queue_offset=offset, physical_offset=offset * 100, store_timestamp=time,
                 body_crc=zlib.crc32(body),
             )
         )  # fmt: skip
@@ -54,6 +65,9 @@ class Broker(FakeRemoting):
         self.lost = False
         self.reset_to: int | None = None
         self.pulls = 0
+        self.matches_from = 0
+        """From which offset on messages match the subscription."""
+        self.searches = True
         self.changed = asyncio.Event()
 
     def become(self, *contents: Content) -> None:
@@ -62,7 +76,8 @@ class Broker(FakeRemoting):
 
     async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
         answer = await super().invoke(address, command, timeout)
-        if command.code == RequestCode.PULL_MESSAGE and answer.code == ResponseCode.PULL_NOT_FOUND:
+        holds = command.code == RequestCode.PULL_MESSAGE and int((command.ext_fields or {})["sysFlag"]) & SUSPEND
+        if holds and answer.code == ResponseCode.PULL_NOT_FOUND:
             await self.changed.wait()
             self.changed.clear()
             answer = await super().invoke(address, command, timeout)
@@ -80,13 +95,20 @@ class Broker(FakeRemoting):
             case RequestCode.GET_EARLIEST_MSG_STORETIME:
                 first = self.content.began + self.content.first if self.content.end else -1
                 answer.ext_fields = {"timestamp": str(first)}
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP if self.searches:
+                content, time = self.content, int(fields["timestamp"])
+                later = (each for each in range(content.first, content.end) if content.time(each) >= time)
+                answer.ext_fields = {"offset": str(next(later, content.end))}
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                answer.code = ResponseCode.SYSTEM_ERROR
             case RequestCode.PULL_MESSAGE:
-                return self._pulled(answer, int(fields["queueOffset"]), int(fields["maxMsgNums"]))
+                looks = fields.get("subscription") == "*" and fields["maxMsgNums"] == "1"
+                return self._pulled(answer, int(fields["queueOffset"]), int(fields["maxMsgNums"]), looks)
         return answer
 
-    def _pulled(self, answer: RemotingCommand, offset: int, count: int) -> Outcome:
+    def _pulled(self, answer: RemotingCommand, offset: int, count: int, looks: bool) -> Outcome:
         self.pulls += 1
-        if self.later:
+        if self.later and not looks:
             self.content = self.later.pop(0)
         if self.lost:
             self.lost = False
@@ -101,7 +123,10 @@ class Broker(FakeRemoting):
             answer.code = ResponseCode.PULL_NOT_FOUND
         else:
             following = min(offset + count, content.end)
-            answer.body = b"".join(content.record(each) for each in range(offset, following))
+            found = range(offset if looks else max(offset, self.matches_from), following)
+            answer.body = b"".join(map(content.record, found))
+            if not found:
+                answer.code = ResponseCode.PULL_RETRY_IMMEDIATELY
         answer.ext_fields = {
             "nextBeginOffset": str(following), "minOffset": str(content.first), "maxOffset": str(content.end),
             "suggestWhichBrokerId": "0",
@@ -186,6 +211,107 @@ def test_where_a_reader_goes_on_in_a_queue_that_ends_before_it(
 
     run(body)
     assert ("offset moved" in caplog.text) == (come.start != 50)
+
+
+@pytest.mark.parametrize("notice", ["away", "shorter"])
+@pytest.mark.parametrize(
+    ("content", "searches", "come"),
+    [
+        pytest.param(replace(OLD, anew_from=45, end=57), True, range(45, 57), id="longer than before"),
+        pytest.param(replace(OLD, anew_from=45, end=50), True, range(45, 50), id="as long as before"),
+        pytest.param(replace(OLD, anew_from=45, end=47), True, range(45, 47), id="shorter than before"),
+        pytest.param(replace(OLD, anew_from=49, end=57), True, range(49, 57), id="one was lost"),
+        pytest.param(replace(OLD, anew_from=45, end=57, first=20), True, range(45, 57), id="the first are deleted"),
+        pytest.param(replace(OLD, anew_from=45, end=57), False, range(30, 57), id="times are not told"),
+        pytest.param(replace(OLD, anew_from=45, end=57, anew_at=0), True, range(30, 57), id="the clock went back"),
+    ],
+)
+def test_a_queue_that_lost_its_last_messages_is_read_on_where_others_took_their_places(
+    content: Content, searches: bool, come: range, notice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketcore.client.queue_reader.STEP_BACK", 19)
+
+    async def body() -> None:
+        broker = Broker(OLD)
+        broker.searches = searches
+        consumer = await reading(broker, 0)
+        assert await polled(consumer, 50) == list(range(50))
+        broker.lost = notice == "away"
+        broker.become(*[replace(OLD, end=45)] * (notice == "shorter"), content)
+        assert await polled(consumer, len(come)) == list(come)
+        assert consumer.position(QUEUE) == come.stop
+        await consumer.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize("reads", ["nothing since it started", "nothing for its filter", "nothing but an early one"])
+@pytest.mark.parametrize(
+    ("content", "come"),
+    [
+        pytest.param(replace(ANEW, end=65), range(65), id="another one, longer"),
+        pytest.param(ANEW, range(10), id="another one, shorter"),
+        pytest.param(replace(OLD, end=55), range(50, 55), id="the same"),
+        pytest.param(replace(OLD, anew_from=45, end=57), range(45, 57), id="lost its end"),
+    ],
+)
+def test_a_queue_is_known_again_by_who_has_read_nothing_of_it(content: Content, come: range, reads: str) -> None:
+    async def body() -> None:
+        broker = Broker(replace(OLD, end=20) if reads == "nothing but an early one" else OLD)
+        at_end = reads == "nothing since it started"
+        broker.matches_from = 0 if at_end else 19 if reads == "nothing but an early one" else 50
+        broker.offset = 50 if at_end else None
+        consumer = await reading(broker, 50 if at_end else 0)
+        reader = consumer._readers[QUEUE]
+        if reads == "nothing but an early one":
+            assert await polled(consumer, 1) == [19]
+            broker.matches_from = 50
+            broker.become(OLD)
+        await until(lambda: reader._last is not None and reader._last.offset == 49)
+        await until(lambda: reader._at_end)
+        broker.matches_from = 0
+        broker.lost = True
+        broker.become(*[OLD] * (content.began != ANEW.began), content)
+        assert await polled(consumer, len(come)) == list(come)
+        await consumer.close()
+
+    run(body)
+
+
+def test_a_broker_that_goes_while_it_is_looked_at_has_nothing_passed_over() -> None:
+    async def body() -> None:
+        broker = Broker(OLD)
+        broker.matches_from = 50
+        asked = broker.invoke
+
+        async def invoke(address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+            answer = await asked(address, command, timeout)
+            if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and broker.content is OLD:
+                broker.lost, broker.content, broker.matches_from = True, replace(ANEW, end=65), 0
+            return answer
+
+        broker.invoke = invoke  # type: ignore[method-assign]
+        consumer = await reading(broker, 0)
+        assert await polled(consumer, 65) == list(range(65))
+        await consumer.close()
+
+    run(body)
+
+
+def test_the_look_at_the_last_message_is_one_request_of_a_queue() -> None:
+    async def body() -> None:
+        broker = Broker(OLD)
+        broker.offset = 50
+        consumer = await reading(broker, 50)
+        await until(lambda: broker.pulls == 3)
+        for end in (51, 52, 53):
+            broker.become(replace(OLD, end=end))
+            assert await polled(consumer, 1) == [end - 1]
+        await consumer.close()
+        pulls = [request.ext_fields or {} for _, request in broker.asked if request.code == RequestCode.PULL_MESSAGE]
+        assert [each["queueOffset"] for each in pulls if each["maxMsgNums"] == "1"] == ["49"]
+
+    run(body)
 
 
 def test_an_offset_behind_the_end_of_a_queue_of_which_nothing_was_read_begins_at_its_first_message() -> None:

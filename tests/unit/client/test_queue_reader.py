@@ -45,6 +45,9 @@ class Broker(FakeRemoting):
         self.held = asyncio.Event()
 
     async def invoke(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        fields = decoded(command).ext_fields or {}
+        if fields.get("subscription") == "*" and fields.get("maxMsgNums") == "1":  # a look at the last message
+            return RemotingCommand.response(command, ResponseCode.SYSTEM_ERROR)
         if command.code == RequestCode.PULL_MESSAGE and not self._answers:
             self.pulled_at.append(int(decoded(command).ext_fields["queueOffset"]))  # type: ignore[index]
             self.held.set()
