@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Unpack
 
@@ -141,8 +141,17 @@ class PullConsumer(GroupConsumer):
         polled = Polled()
         return await self.poll_into(polled, timeout, max_messages)
 
-    async def poll_into(self, polled: Polled, timeout: float, max_messages: int | None = None) -> list[ReceivedMessage]:
-        """As ``poll``, for who may be interrupted: ``put_back`` undoes what ``polled`` has noted."""
+    async def poll_into(
+        self,
+        polled: Polled,
+        timeout: float,
+        max_messages: int | None = None,
+        is_over: Callable[[], bool] = bool,
+    ) -> list[ReceivedMessage]:
+        """As ``poll``, for who may be interrupted: ``put_back`` undoes what ``polled`` has noted.
+
+        is_over  asked before each look for messages, and again after ``wake_takers``; True: none are wanted any more
+        """
         if self._closed:
             raise ClientClosed("the consumer is closed")
         self._check_subscribed()
@@ -155,7 +164,8 @@ class PullConsumer(GroupConsumer):
             self.store_soon()
         try:
             async with asyncio.timeout(timeout):
-                while not (messages := self._take(limit, polled)) and not self._closed:
+                messages: list[ReceivedMessage] = []
+                while not is_over() and not (messages := self._take(limit, polled)) and not self._closed:
                     self.raise_refusal()
                     self._news.clear()
                     await self._news.wait()
@@ -166,6 +176,10 @@ class PullConsumer(GroupConsumer):
             process_queue.unstored = True
             self._polled.add(process_queue)
         return messages
+
+    def wake_takers(self) -> None:
+        """Have all who wait for messages look again."""
+        self._news.set()
 
     def put_back(self, polled: Polled) -> None:
         """Have later polls return again what one took and could not hand over."""

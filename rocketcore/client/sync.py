@@ -166,6 +166,8 @@ class HostedConsumer(Generic[ConsumerT]):
 class _HostedMember(HostedConsumer[MemberT]):
     """A consumer that owns queues."""
 
+    _stopped_by: signal.Signals | None = None
+
     unsubscribe = blocking(GroupConsumer.unsubscribe)
     queues = on_loop(GroupConsumer.queues)
     assignment = on_loop(GroupConsumer.assignment)
@@ -173,6 +175,11 @@ class _HostedMember(HostedConsumer[MemberT]):
     resume = on_loop(GroupConsumer.resume)
     paused = on_loop(GroupConsumer.paused)
     _finish_held = blocking(GroupConsumer.finish_held)
+
+    @property
+    def stopped_by(self) -> signal.Signals | None:
+        """The signal that ended the last ``run()`` or iteration; None where another reason did."""
+        return self._stopped_by
 
     def drain(self, timeout: float = 30.0) -> bool:
         """Take nothing new, finish what is here, store the offsets, and leave the group.
@@ -258,7 +265,6 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
     ) -> None:
         self._ended = threading.Event()
         self._closer: threading.Thread | None = None
-        self._stopped_by: signal.Signals | None = None
         super().__init__(namesrv, config=config, **options)
 
     @edge
@@ -345,11 +351,6 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
                         self._call_later(self._consumer.give_back, taken)
             self._stopped_by = stopping.signal
 
-    @property
-    def stopped_by(self) -> signal.Signals | None:
-        """The signal that ended the last ``run()`` or iteration; None where another reason did."""
-        return self._stopped_by
-
     @edge
     def run(self) -> None:
         """Consume with the handlers until SIGINT, SIGTERM or ``close()``; then finish, and leave the group.
@@ -433,16 +434,31 @@ class PullConsumer(_HostedMember[AsyncPullConsumer]):
         raises        ConfigError where nothing is subscribed or assigned; what a broker refuses, with no
                       message to return
         """
+        return self._poll(timeout, max_messages, bool)
+
+    def _poll(self, timeout: float, max_messages: int | None, is_over: Callable[[], bool]) -> list[ReceivedMessage]:
         polled = Polled()
         try:
-            return self._run(self._consumer.poll_into(polled, timeout, max_messages))
+            return self._run(self._consumer.poll_into(polled, timeout, max_messages, is_over))
         except BaseException:
             # a Ctrl-C while, or just after, the loop took messages: nobody has seen them
             self._call_later(self._consumer.put_back, polled)
             raise
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Yield messages, one poll each, until ``close()``: ``commit()`` stores how far this has come."""
-        while not self._closed:
-            with contextlib.suppress(ClientClosed):
-                yield from self.poll(ITERATION_SECONDS, max_messages=1)
+        """Yield messages, one poll each, until ``close()``, Ctrl-C or SIGTERM; ``commit()`` stores how far this came.
+
+        The first signal ends the iteration behind the message that is being worked on; ``stopped_by`` tells. The next
+        does what it does without: a second Ctrl-C raises KeyboardInterrupt.
+        """
+        with Stopping(lambda: self._call_later(self._consumer.wake_takers)) as stopping:
+
+            def is_over() -> bool:
+                return stopping.signal is not None
+
+            over = False
+            while not self._closed and not over:
+                over = is_over()  # known before the poll, which notes what the one before has returned
+                with contextlib.suppress(ClientClosed):
+                    yield from self._poll(ITERATION_SECONDS, 1, is_over)
+            self._stopped_by = stopping.signal

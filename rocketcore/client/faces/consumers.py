@@ -19,6 +19,7 @@ from rocketcore.client.faces.guard import Face, guarded, guarded_call, soon
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.handler import BatchHandler, MessageHandler
 from rocketcore.client.problems import Gaps
+from rocketcore.client.pull import Polled
 from rocketcore.client.pull import PullConsumer as PullLogic
 from rocketcore.client.push import PushConsumer as PushLogic
 from rocketcore.client.simple import SimpleConsumer as SimpleLogic
@@ -75,6 +76,8 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT]):
 class _Member(_Consumer[MemberT], Generic[MemberT]):
     """A consumer that owns queues."""
 
+    _stopped_by: signal.Signals | None = None
+
     start = guarded(GroupConsumer.start)
     close = guarded(GroupConsumer.close)
     unsubscribe = guarded(GroupConsumer.unsubscribe)
@@ -84,6 +87,11 @@ class _Member(_Consumer[MemberT], Generic[MemberT]):
     pause = guarded_call(GroupConsumer.pause)
     resume = guarded_call(GroupConsumer.resume)
     paused = guarded_call(GroupConsumer.paused)
+
+    @property
+    def stopped_by(self) -> signal.Signals | None:
+        """The signal that ended the last ``run()`` or iteration; None where another reason did."""
+        return self._stopped_by
 
 
 class PushConsumer(_Member[PushLogic]):
@@ -103,7 +111,6 @@ class PushConsumer(_Member[PushLogic]):
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
         super().__init__(PushLogic(namesrv, config=config, **options))
-        self._stopped_by: signal.Signals | None = None
 
     @edge
     def subscribe(
@@ -163,11 +170,6 @@ class PushConsumer(_Member[PushLogic]):
             await self._logic.run()
         self._stopped_by = stopping.signal
 
-    @property
-    def stopped_by(self) -> signal.Signals | None:
-        """The signal that ended the last ``run()`` or iteration; None where another reason did."""
-        return self._stopped_by
-
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Yield the messages of topics without a handler, until ``close()``, Ctrl-C or SIGTERM.
 
@@ -223,15 +225,29 @@ class PullConsumer(_Member[PullLogic]):
     commit = guarded(PullLogic.commit)
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Yield messages, one poll each, until ``close()``: ``commit()`` stores how far this has come."""
+        """Yield messages, one poll each, until ``close()``, Ctrl-C or SIGTERM; ``commit()`` stores how far this came.
+
+        The first signal ends the iteration behind the message that is being worked on; ``stopped_by`` tells. The next
+        does what it does without.
+        """
         return self._messages()
 
     async def _messages(self) -> AsyncIterator[ReceivedMessage]:
-        while self._logic.goes_on:
-            self._guard.enter()
-            with contextlib.suppress(ClientClosed):
-                for message in await self._logic.poll(ITERATION_SECONDS, max_messages=1):
-                    yield message
+        self._guard.enter()
+        loop = asyncio.get_running_loop()
+        with Stopping(lambda: soon(loop, self._logic.wake_takers)) as stopping:
+
+            def is_over() -> bool:
+                return stopping.signal is not None
+
+            over = False
+            while self._logic.goes_on and not over:
+                self._guard.enter()
+                over = is_over()  # known before the poll, which notes what the one before has returned
+                with contextlib.suppress(ClientClosed):
+                    for message in await self._logic.poll_into(Polled(), ITERATION_SECONDS, 1, is_over):
+                        yield message
+            self._stopped_by = stopping.signal
 
 
 class SimpleConsumer(_Consumer[SimpleLogic]):
