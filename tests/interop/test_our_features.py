@@ -96,7 +96,7 @@ def test_places_and_queries(namesrv: str, topic: str) -> None:
 
 def test_traces(namesrv: str, topic: str) -> None:
     with rmq.Admin(namesrv) as admin, contextlib.suppress(rmq.BrokerError):  # it may be there
-        admin.create_topic(TRACE_TOPIC, queues=1)
+        admin.create_topic(TRACE_TOPIC, queues=1, exist_ok=True)
     with rmq.Producer(namesrv, group=new_group(), trace=True) as producer:
         msg_id = producer.send(topic, "traced").msg_id
     with rmq.PushConsumer(namesrv, group=new_group(), start_from="first", trace=True) as consumer:

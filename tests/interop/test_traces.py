@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 @pytest.fixture(scope="module")
 def trace_topic(apache: ApacheCluster) -> str:
     with rmq.Admin(apache.namesrv) as admin, contextlib.suppress(BrokerError):  # it may be there
-        admin.create_topic(TRACE_TOPIC, queues=1)
+        admin.create_topic(TRACE_TOPIC, queues=1, exist_ok=True)
     return TRACE_TOPIC
 
 
