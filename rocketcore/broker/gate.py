@@ -46,15 +46,16 @@ class Gate:
         self._topics = topics
         self._levels = len(store.config.delay_levels)
 
-    def put(self, message: StoredMessage, properties: dict[str, str]) -> PutResult:
+    def put(self, message: StoredMessage, properties: dict[str, str], *, is_sent: bool = False) -> PutResult:
         """Put a message where it has to wait, or else where it says; raises BrokerError where it asks for too much.
 
         properties  what it carries and asks by; its own text follows from them, as they are changed here
+        is_sent     as ``Appender.put`` has it
         returns     what the store says, PUT_OK or not; ``stored`` waits until it is durable
         """
         place = self._place(message, properties)
         place.properties = encode_properties(properties)
-        result = self.count(message.topic, self._store.put(place), message.queue_id)
+        result = self.count(message.topic, self._store.put(place, is_sent=is_sent), message.queue_id)
         if place.topic == TIMER_TOPIC and result.status is PutStatus.PUT_OK:
             self._timer.was_put(result, properties)
         return result

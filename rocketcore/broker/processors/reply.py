@@ -147,7 +147,7 @@ class ReplyProcessor:
     async def _store(self, message: StoredMessage, properties: dict[str, str]) -> SendMessageResponseHeader | None:
         """Store a reply; returns where it is, None where it could not be: it may have been handed over all the same."""
         try:
-            result = self._gate.put(message, properties)
+            result = self._gate.put(message, properties, is_sent=True)
             status, why = result.status, result.reason
             if status is PutStatus.PUT_OK:
                 status = await self._gate.stored(result)

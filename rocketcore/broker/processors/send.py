@@ -435,7 +435,7 @@ class SendProcessor:
         if asks & ASKS_TRANSACTION and not _is_retry(message, properties):
             self._check_transaction(properties)
             return self._prepare(message, properties)
-        return self._gate.put(message, properties)
+        return self._gate.put(message, properties, is_sent=True)
 
     def _check_transaction(self, properties: dict[str, str]) -> None:
         """Refuse a part of a transaction where there are none, or one that only says so in its flags: nobody would

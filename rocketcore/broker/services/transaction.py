@@ -264,9 +264,9 @@ class TransactionService:
         for name in (TRANSACTION_CHECK_TIMES, TRANSACTION_PREPARED_QUEUE_OFFSET):
             properties.pop(name, None)
         properties |= {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
-        return self.put_half(message, properties)
+        return self.put_half(message, properties, is_sent=True)
 
-    def put_half(self, message: StoredMessage, properties: dict[str, str]) -> PutResult:
+    def put_half(self, message: StoredMessage, properties: dict[str, str], *, is_sent: bool = False) -> PutResult:
         """Put a message at the end of the half messages."""
         half = replace(
             message,
@@ -275,7 +275,7 @@ class TransactionService:
             sys_flag=message.sys_flag & ~TRANSACTION_MASK,
             properties=encode_properties(properties),
         )
-        result = self._gate.count(TRANS_HALF_TOPIC, self._context.store.put(half))
+        result = self._gate.count(TRANS_HALF_TOPIC, self._context.store.put(half, is_sent=is_sent))
         if result.status is PutStatus.PUT_OK:
             self._arrivals.note(result.queue_offset, self._context.clock.monotonic())
         return result

@@ -15,7 +15,7 @@ from rocketcore._fast.consume_queue import is_queued
 from rocketcore._fast.message_id import offset_msg_id, offset_msg_ids
 from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.committer import Committer
-from rocketcore.broker.store.config import StoreConfig
+from rocketcore.broker.store.config import RECORD_OVERHEAD, StoreConfig
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, topic_fault
 from rocketcore.broker.store.queue_table import QueueTable
 from rocketcore.broker.store.values import PutResult, PutRows, PutStatus, StoredMessage
@@ -54,6 +54,8 @@ class Appender:
         self._log = log
         self._queues = queues
         self._committer = committer
+        self._longest_sent = config.max_message_size
+        self._longest = config.mapped_file_size_commit_log - RECORD_OVERHEAD
         self._checksum = config.enabled_append_prop_crc
         # What is put behind the properties of a message at most: a missing separator and the checksum.
         self._added_bytes = 1 + (kernel.CHECKSUM_SIZE if self._checksum else 0)
@@ -75,13 +77,18 @@ class Appender:
         """Why no messages are taken now; empty when they are."""
         return self._refusal or self._log.full_reason
 
-    def put(self, message: StoredMessage) -> PutResult:
-        """Append a message. It counts as stored when ``wait`` says so."""
+    def put(self, message: StoredMessage, *, is_sent: bool = False) -> PutResult:
+        """Append a message. It counts as stored when ``wait`` says so.
+
+        is_sent  a client sends it, so it is no longer than maxMessageSize. What the broker moves was measured when it
+                 came, maybe by another limit, and would be lost
+        """
         topic = message.topic.encode()
         properties_length = len(message.properties) + self._added_bytes
         if properties_length > PROPERTIES_MAX_BYTES:
             properties_length = kernel.stored_properties_size(message.properties, self._checksum)
-        refused = self._check(topic, message.queue_id, len(message.body), properties_length)
+        most = self._longest_sent if is_sent else self._longest
+        refused = self._check(topic, message.queue_id, len(message.body), most, properties_length)
         if refused is not None:
             return refused
         sys_flag = message.sys_flag
@@ -140,7 +147,7 @@ class Appender:
         """
         topic = message.topic.encode()
         body = message.body
-        refused = self._check(topic, message.queue_id, len(body), 0)
+        refused = self._check(topic, message.queue_id, len(body), self._longest_sent, 0)
         if refused is not None:
             return refused
         if message.sys_flag & TRANSACTION_MASK:
@@ -239,7 +246,7 @@ class Appender:
                 store_host=self.store_host,
                 store_timestamp=now,
                 extra_properties=extra_properties,
-                max_body=self.config.max_message_size,
+                max_body=self._longest_sent,
                 results=results,
                 checksum=self._checksum,
             )
@@ -262,7 +269,9 @@ class Appender:
             self._committer.schedule()
         return PutRows(count, base, log.end_offset)
 
-    def _check(self, topic: bytes, queue_id: int, body_length: int, properties_length: int) -> PutResult | None:
+    def _check(
+        self, topic: bytes, queue_id: int, body_length: int, most: int, properties_length: int
+    ) -> PutResult | None:
         """Return why a message cannot be stored, or None (broker.md §8.2, §8.3)."""
         if self._refusal:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE, reason=self.refusal)
@@ -273,10 +282,10 @@ class Appender:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=fault)
         if not 0 <= queue_id <= MAX_QUEUE_ID:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"queue id {queue_id}")
-        if body_length > self.config.max_message_size:
+        if body_length > most:
             return PutResult(
                 PutStatus.MESSAGE_ILLEGAL,
-                reason=f"message body of {body_length} bytes, {self.config.max_message_size} are allowed",
+                reason=f"message body of {body_length} bytes, {most} are allowed",
             )
         if properties_length > PROPERTIES_MAX_BYTES:
             return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED, reason=_properties_reason(properties_length))
