@@ -17,8 +17,9 @@ from typing import Any, Final
 from rocketcore.apache_settings import APACHE, PROTECTION, asks_for_nothing
 from rocketcore.broker.config import LIVE_PROPERTIES, NEXT_START_PROPERTIES, BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
+from rocketcore.broker.state.topic_config import MOST_QUEUES
 from rocketcore.broker.store import StoreConfig
-from rocketcore.config_file import property_names, update_config
+from rocketcore.config_file import BadSetting, property_names, update_config
 from rocketcore.errors import ConfigError
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
@@ -34,6 +35,33 @@ WITHOUT_EFFECT: Final = frozenset(
     if name in PROTECTION or not any(word in name.lower() for word in _NOT_BY_REQUEST)
 )
 """What request 25 takes as RocketMQ does, keeps and shows, though nothing here obeys it."""
+
+
+BY_REQUEST: Final = {
+    "channelExpiredTimeout": (60_000, 86_400_000),
+    "cleanResourceInterval": (1_000, 3_600_000),
+    "defaultTopicQueueNums": (1, MOST_QUEUES),
+    "deleteCommitLogFilesInterval": (0, 60_000),
+    "diskSpaceCleanForciblyRatio": (50, 100),
+    "diskSpaceWarningLevelRatio": (50, 100),
+    "flushConsumeQueueThoroughInterval": (10, 600_000),
+    "flushConsumerOffsetInterval": (10, 600_000),
+    "flushDelayOffsetInterval": (10, 600_000),
+    "flushIntervalCommitLog": (1, 60_000),
+    "flushIntervalConsumeQueue": (1, 60_000),
+    "maxMessageSize": (1_000, 512 << 20),
+    "maxMsgsNumBatch": (1, 10_000),
+    "maxPendingConnectionBytes": (1 << 16, 1 << 40),
+    "maxTransferBytesOnMessageInDisk": (1_000, 64 << 20),
+    "maxTransferBytesOnMessageInMemory": (1_000, 64 << 20),
+    "pullThreadPoolQueueCapacity": (100, 100_000_000),
+    "redeleteHangedFileInterval": (1_000, 86_400_000),
+    "registerBrokerTimeoutMills": (1_000, 300_000),
+    "syncFlushTimeout": (100, 600_000),
+    "transactionCheckInterval": (100, 86_400_000),
+}
+"""From and to what a request may set what a file may set further: beyond, the broker refuses its clients, loses the
+name servers, or a crash or a full disk takes far more."""
 
 
 class LiveSettings:
@@ -78,6 +106,14 @@ class LiveSettings:
         """
         update_config(store, {**self._properties, **properties}, strict=True)
         update_config(config, properties, strict=True)
+        for name in properties.keys() & BY_REQUEST.keys():
+            least, most = BY_REQUEST[name]
+            if not least <= int(properties[name]) <= most:
+                raise BadSetting(
+                    name,
+                    properties[name].strip(),
+                    f"a request sets it to {least} to {most}, a file of -c to others too",
+                )
         live = {name: text for name, text in properties.items() if name in LIVE_PROPERTIES}
         changed = update_config(config, live, strict=True)
         if changed.start_accept_send_request_time_stamp > self._clock.time_millis() + _LONGEST_REFUSAL_MILLIS:

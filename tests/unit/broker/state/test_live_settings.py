@@ -10,9 +10,9 @@ import pytest
 from rocketcore.apache_settings import APACHE, PROTECTION
 from rocketcore.broker.config import LIVE_PROPERTIES, NEXT_START_PROPERTIES, BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.state.live_settings import WITHOUT_EFFECT, LiveSettings, may_change, when_it_counts
+from rocketcore.broker.state.live_settings import BY_REQUEST, WITHOUT_EFFECT, LiveSettings, may_change, when_it_counts
 from rocketcore.broker.store import StoreConfig
-from rocketcore.config_file import BadSetting, config_properties, property_names
+from rocketcore.config_file import BadSetting, config_properties, property_names, update_config
 from rocketcore.errors import ConfigError
 from rocketcore.service import ManualClock
 
@@ -140,3 +140,37 @@ def test_a_request_takes_what_apaches_takes_but_for_paths_addresses_and_secrets(
 ])  # fmt: skip
 def test_no_request_asks_for_protection_that_is_not_there(name: str, value: str, may: bool) -> None:
     assert may_change(name, value) == may
+
+
+@pytest.mark.parametrize(("name", "bounds"), sorted(BY_REQUEST.items()))
+def test_a_request_shuts_nobody_out_and_a_file_may(tmp_path: Path, name: str, bounds: tuple[int, int]) -> None:
+    live = LiveSettings(JsonFile(tmp_path / "liveSettings.json"))
+    store = StoreConfig(mapped_file_size_commit_log=(1 << 30), disk_max_used_space_ratio=40)
+    for wrong in (bounds[0] - 1, bounds[1] + 1):
+        with pytest.raises(ConfigError, match=name):
+            live.change(BrokerConfig(), store, {name: str(wrong)})
+    assert live.encode() == b'{"properties": {}}'
+    usual = config_properties(BrokerConfig(), StoreConfig())[name]
+    live.change(BrokerConfig(), StoreConfig(), {name: f" {usual} "})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxMessageSize", "1"),
+        ("registerBrokerTimeoutMills", "1"),
+        ("pullThreadPoolQueueCapacity", "1"),
+        ("syncFlushTimeout", "1"),
+        ("channelExpiredTimeout", "1"),
+        ("flushConsumerOffsetInterval", "31536000000"),
+        ("flushDelayOffsetInterval", "31536000000"),
+        ("maxPendingConnectionBytes", "1"),
+        ("diskSpaceCleanForciblyRatio", "35"),
+    ],
+)
+def test_what_would_lose_the_server_its_clients_or_data_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    assert update_config(BrokerConfig(), {name: value}, strict=True)  # as a file may say it
+    with pytest.raises(ConfigError, match=f"{name}={value}: a request sets it to "):
+        LiveSettings(JsonFile(tmp_path / "x.json")).change(
+            BrokerConfig(), StoreConfig(disk_max_used_space_ratio=10), {name: value}
+        )
