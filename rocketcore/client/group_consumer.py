@@ -493,9 +493,9 @@ class GroupConsumer(Subscriber):
         """Store the offsets of all owned queues."""
         await self._persist(self._readers)
 
-    async def _keep_offsets(self) -> None:
+    async def _keep_offsets(self) -> float | None:
         self.note_offsets(self._readers)
-        await self.offsets.keep(self._readers)
+        return await self.offsets.keep(self._readers)
 
     def pulled(self, queue: MessageQueue) -> None:
         super().pulled(queue)

@@ -66,12 +66,15 @@ class OffsetStore(ABC):
         commit  somebody commits: also what has not changed is looked after
         """
 
-    async def keep(self, queues: Iterable[MessageQueue]) -> None:
+    async def keep(self, queues: Iterable[MessageQueue]) -> float | None:
         """Write the offsets of some queues that changed, and those that a broker has lost; called again and again.
 
         A broker that hangs delays nothing: what it was sent goes on by itself.
+
+        returns  in how many seconds to call it again, where that should not wait for the interval
         """
         await self.persist(queues)
+        return None
 
     def sought(self, queue: MessageQueue) -> None:  # noqa: B027 - a file takes what it is given
         """Take notice that somebody has sought in a queue: what is noted from now on counts as asked for."""
@@ -181,55 +184,64 @@ class RemoteOffsetStore(OffsetStore):
             self._asked.update(held)
         await asyncio.gather(*(self._persist_at(place, each, commit) for place, each in _by_place(held).items()))
 
-    async def keep(self, queues: Iterable[MessageQueue]) -> None:
-        now = self._instance.clock.monotonic()
+    async def keep(self, queues: Iterable[MessageQueue]) -> float | None:
+        soon = None
         for place, held in _by_place(queues).items():
-            if place in self._storing or now < self._hung.get(place.broker, now):
+            if self._is_left_alone(place) or not any(self._is_due(queue) for queue in held):
                 continue
-            if any(self._is_due(queue) for queue in held):
-                self._storing[place] = asyncio.get_running_loop().create_task(
-                    self._persist_at(place, held, timeout=OFFSET_TIMEOUT), name=f"consumer-offsets-{place.topic}"
-                )
+            if place in self._storing:
+                soon = PATIENCE
+                continue
+            self._storing[place] = asyncio.get_running_loop().create_task(
+                self._persist_at(place, held, kept=True), name=f"consumer-offsets-{place.topic}"
+            )
         if self._storing:
             await asyncio.wait(self._storing.values(), timeout=PATIENCE)
             for place, task in list(self._storing.items()):
                 if task.done():
                     del self._storing[place]
                     task.result()
+        return soon
 
     def close(self) -> None:
         for task in self._storing.values():
             task.cancel()
 
     async def _persist_at(
-        self, place: Place, queues: list[MessageQueue], commit: bool = False, timeout: float | None = None
+        self, place: Place, queues: list[MessageQueue], commit: bool = False, kept: bool = False
     ) -> None:
         async with self._locks.setdefault(place, asyncio.Lock()):
+            if kept and self._is_left_alone(place):
+                return  # somebody has found out meanwhile
             due = [queue for queue in queues if self._is_due(queue, commit)]
-            if timeout is None:
-                timeout = PROBE_TIMEOUT if place.broker in self._hung else OFFSET_TIMEOUT
+            timeout = PROBE_TIMEOUT if place.broker in self._hung and not kept else OFFSET_TIMEOUT
             while due:
                 # The first of a topic alone: brokers up to 5.5.0 can lose one of two first commits of a group that
                 # arrive together (ConsumerOffsetManager.commitOffset makes the topic's table without a lock).
                 count = AT_ONCE if self._has_begun(place) else 1
                 now, due = due[:count], due[count:]
-                results = await asyncio.gather(*(self._persist_one(queue, commit, timeout) for queue in now))
-                if failed := [queue for queue, stored in zip(now, results, strict=True) if not stored]:
-                    if len(failed) + len(due) > 1:
-                        text = "offsets not stored group=%s broker=%s topic=%s queues=%d, the broker does not answer"
-                        count = len(failed) + len(due)
-                        _failures.warn((self._group, place.broker), text, self._group, *place, count)
-                    return  # the other queues would only wait for the same
+                failures = await asyncio.gather(*(self._persist_one(queue, commit, timeout) for queue in now))
+                if failed := [error for error in failures if error is not None]:
+                    # The other queues would only wait for the same.
+                    text = (
+                        "offset not stored, the broker does not answer group=%s broker=%s topic=%s queues=%d error=%s"
+                    )
+                    kind, count = (self._group, place.broker), len(failed) + len(due)
+                    _failures.warn(kind, text, self._group, place.broker, place.topic, count, failed[0])
+                    return
 
-    async def _persist_one(self, queue: MessageQueue, commit: bool, timeout: float) -> bool:
-        """Store the offset of a queue where it is to be stored; False where the broker does not answer."""
+    def _is_left_alone(self, place: Place) -> bool:
+        until = self._hung.get(place.broker)
+        return until is not None and self._instance.clock.monotonic() < until
+
+    async def _persist_one(self, queue: MessageQueue, commit: bool, timeout: float) -> TransportError | None:
+        """Store the offset of a queue where it is to be stored; return why its broker does not answer."""
         offset = self._offsets.get(queue)
         if offset is None:
-            return True  # it has gone while others were stored
+            return None  # it has gone while others were stored
         asked = queue in self._asked
         self._asked.discard(queue)
         began = self._instance.clock.monotonic()
-        answers = True
         try:
             address, _ = self._instance.routes.subscribe_address(queue.broker)
             if asked or await self._is_to_be_written(queue, offset, address, commit, timeout):
@@ -240,20 +252,20 @@ class RemoteOffsetStore(OffsetStore):
                 if queue in self._offsets:
                     self._written[queue] = offset
                     self._note_known(queue, address)
-        except RocketError as error:
-            text = "offset not stored group=%s queue=%s offset=%d error=%s"
-            _failures.warn((self._group, queue.broker, type(error)), text, self._group, queue, offset, error)
-            answers = not isinstance(error, TransportError)
+        except TransportError as error:
             now = self._instance.clock.monotonic()
             # Time is what tells: a machine that is down is a connection that could not be made in time.
-            if not answers and (isinstance(error, RequestTimeout) or now - began >= timeout / 2):
+            if isinstance(error, RequestTimeout) or now - began >= timeout / 2:
                 self._hung[queue.broker] = now + SILENT_BROKER_SECONDS
+            return error
+        except RocketError as error:
+            text = "offset not stored group=%s queue=%s offset=%d error=%s"
+            _failures.warn((self._group, type(error)), text, self._group, queue, offset, error)
         finally:
             if asked and queue in self._offsets:
                 self._asked.add(queue)
-        if answers:
-            self._hung.pop(queue.broker, None)
-        return answers
+        self._hung.pop(queue.broker, None)
+        return None
 
     async def _is_to_be_written(
         self, queue: MessageQueue, offset: int, address: str, commit: bool, timeout: float
@@ -274,12 +286,12 @@ class RemoteOffsetStore(OffsetStore):
             return False
         if changed:
             return True
-        if stored == offset:
+        if stored == offset or (offset == 0 and not commit):  # that may be the 0 which brokers say in place of none
             self._note_known(queue, address)
             return False
         # It has come back with what it had saved. Where it has also lost messages, or all, the reader of the queue
         # finds out where the group goes on.
-        return await api.max_offset(self._instance.remoting, address, queue, timeout) >= offset
+        return not offset or await api.max_offset(self._instance.remoting, address, queue, timeout) >= offset
 
     def _refuse(self, queue: MessageQueue, offset: int, stored: int, *, tell: bool, each: bool) -> None:
         if tell and (each or self._refused.get(queue) != (offset, stored)):

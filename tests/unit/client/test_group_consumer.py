@@ -304,3 +304,39 @@ def test_what_is_done_is_stored_before_a_changed_group_shares_out_again() -> Non
             await consumer.close()
 
     run(body)
+
+
+class Emptied(LockingBrokers):
+    """Brokers that have lost all offsets."""
+
+    def _serve(self, address: str, request: RemotingCommand) -> Outcome:
+        response = RemotingCommand.response(request)
+        match request.code:
+            case RequestCode.QUERY_CONSUMER_OFFSET:
+                return RemotingCommand.response(request, ResponseCode.QUERY_NOT_FOUND, "none")
+            case RequestCode.GET_MAX_OFFSET:
+                response.ext_fields = {"offset": "100"}
+                return response
+        return super()._serve(address, request)
+
+
+def test_a_broker_that_came_back_is_told_at_once_what_it_may_have_lost() -> None:
+    async def body() -> None:
+        consumer = PushConsumer(group="G", persist_interval=3600.0)
+        consumer.subscribe("T", handler=lambda message: None)
+        brokers = LockingBrokers("a")
+        await start_with(consumer, brokers)
+        queue = MessageQueue("T", "a", 0)
+        try:
+            consumer.own(queue, 17).process_queue.put([], 40)
+            await consumer.persist_offsets()
+            assert consumer.offsets.written(queue) == 40
+            consumer.instance.remoting = back = Emptied("a")
+            consumer.pulled(queue)
+            await back.storing.wait()
+        finally:
+            await consumer.close()
+        [stored] = [request.ext_fields or {} for _, request in back.asked if request.code == STORE]
+        assert stored["commitOffset"] == "40"
+
+    run(body)
