@@ -13,12 +13,12 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rocketcore.client.config import ConsumerConfig, QueueListener, StartFrom, check_seconds
 from rocketcore.client.group_check import FIRST_CHECK, GroupCheck
 from rocketcore.client.instance import ClientInstance
-from rocketcore.client.listeners import tell_queues
+from rocketcore.client.listeners import is_listener, refuse_in_listener, tell_queues
 from rocketcore.client.offset_store import (
     LocalOffsetStore,
     RemoteOffsetStore,
@@ -31,6 +31,7 @@ from rocketcore.client.rebalance import Rebalancer
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
 from rocketcore.client.subscriber import JOIN_GRACE, Subscriber
+from rocketcore.client.subscription import Noted
 from rocketcore.codes import RETRY_TOPIC_PREFIX
 from rocketcore.errors import (
     ClientClosed,
@@ -45,9 +46,6 @@ from rocketcore.protocol.allocate import find_strategy
 from rocketcore.service import SYSTEM_CLOCK, Backoff, Clock, PeriodicTask
 from rocketcore.transport.client import RemotingClient
 from rocketcore.warning import warn
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["GroupConsumer"]
 
@@ -147,6 +145,7 @@ class GroupConsumer(Subscriber):
         raises  ConfigError without a subscription; what a broker refuses; RequestTimeout after ``timeout`` seconds,
                 which says what is missing
         """
+        refuse_in_listener(self, "wait_ready")
         self._check_subscribed()
         try:
             async with asyncio.timeout(timeout):
@@ -168,9 +167,11 @@ class GroupConsumer(Subscriber):
         nothing without.
         """
         if self._closed:
-            if not self._inside_handler():
+            if not self._inside_handler() and not is_listener(self):
                 await self._ended.wait()
             return
+        if is_listener(self, this_task=True):
+            refuse_in_listener(self, "close")
         self._closed = True
         self._news.set()
         try:
@@ -230,8 +231,13 @@ class GroupConsumer(Subscriber):
 
     # Subscribing
 
+    def note_subscription(self, topic: str, tag: str | None, sql: str | None) -> Noted:
+        refuse_in_listener(self, "subscribe", "on_revoke")
+        return super().note_subscription(topic, tag, sql)
+
     async def unsubscribe(self, topic: str) -> None:
-        """End a subscription; the queues of the topic are given up."""
+        """End a subscription; the queues of the topic are given up; raises ConfigError in ``on_revoke``."""
+        refuse_in_listener(self, "unsubscribe", "on_revoke")
         topic = self.wire_topic(topic)
         self._shared.discard(topic)
         self._refusals.pop(topic, None)
@@ -398,7 +404,7 @@ class GroupConsumer(Subscriber):
     async def _tell(self, what: str, listener: QueueListener | None, queues: list[MessageQueue]) -> None:
         if listener is not None:
             seconds, on_thread = self.config.close_timeout, self.listens_on_threads
-            await tell_queues(what, listener, queues, self.group, seconds, on_thread=on_thread)
+            await tell_queues(self, what, listener, queues, self.group, seconds, on_thread=on_thread)
 
     async def _give_up(self, queues: list[MessageQueue]) -> None:
         await self._revoke(queues)
@@ -549,6 +555,7 @@ class GroupConsumer(Subscriber):
 
     async def finish_held(self, timeout: float = 30.0) -> bool:
         """Take nothing new, and bring what this member has to its end; False where ``timeout`` seconds were too few."""
+        refuse_in_listener(self, "drain")
         check_seconds("drain: timeout", timeout)
         if not self._started or self._closed:
             return True
@@ -576,6 +583,7 @@ class GroupConsumer(Subscriber):
         timeout  seconds to finish; what is left then comes again, to this group
         returns  whether all was finished
         """
+        refuse_in_listener(self, "drain")
         try:
             return await self.finish_held(timeout)
         finally:

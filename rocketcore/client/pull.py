@@ -25,6 +25,7 @@ from rocketcore.client.config import (
     client_config,
 )
 from rocketcore.client.group_consumer import GroupConsumer
+from rocketcore.client.listeners import refuse_in_listener
 from rocketcore.client.offset_store import find_offset
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.codes import PullSysFlag
@@ -89,6 +90,7 @@ class PullConsumer(GroupConsumer):
 
         raises  ConfigError after ``subscribe``; RouteNotFound for a topic that does not exist
         """
+        refuse_in_listener(self, "assign", "on_revoke")
         if self._subscriptions:
             raise ConfigError("subscribe and assign exclude each other")
         wanted = {self.wire_queue(queue) for queue in queues}
@@ -219,8 +221,10 @@ class PullConsumer(GroupConsumer):
     async def seek(self, queue: MessageQueue, offset: int | StartFrom) -> None:
         """Go on reading a queue at an offset, a time, ``"first"`` or ``"last"``.
 
-        raises  ConfigError for a queue that this consumer does not read, and for an offset that the queue does not have
+        raises  ConfigError for a queue that this consumer does not read, for an offset that the queue does not have,
+                and in ``on_revoke``
         """
+        refuse_in_listener(self, "seek", "on_revoke")
         queue = self.reader_of(queue).process_queue.queue
         start = await find_offset(self.instance, queue, offset)
         if isinstance(offset, int):

@@ -24,6 +24,7 @@ from rocketcore.client.consume_service import ConsumeService
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.handler import HandlerResult, MessageHandler, check_handler
 from rocketcore.client.hooks import consume_hooks
+from rocketcore.client.listeners import refuse_in_listener
 from rocketcore.client.offset_store import OFFSET_TIMEOUT, find_offset
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
@@ -169,6 +170,7 @@ class PushConsumer(GroupConsumer):
         """
         if self._inside_handler():
             raise ConfigError("run() in a handler of its consumer would wait for itself")
+        refuse_in_listener(self, "run")
         self.check_handlers()
         try:
             await self.start()

@@ -20,6 +20,7 @@ from rocketcore.client.blocking import blocking, on_loop
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, check_max_messages, check_seconds
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.handler import BatchHandler, MessageHandler, batched
+from rocketcore.client.listeners import refuse_in_listener
 from rocketcore.client.loop_thread import LoopThread
 from rocketcore.client.problems import Gaps
 from rocketcore.client.process import close_forgotten, watch
@@ -193,6 +194,7 @@ class _HostedMember(HostedConsumer[MemberT]):
         """
         if self._inside_handler():
             raise ConfigError("drain() in a handler would wait for that handler: call close(), or drain elsewhere")
+        refuse_in_listener(self._consumer, "drain")
         try:
             return self._closed or self._thread is None or self._finish_held(timeout)
         finally:
@@ -369,6 +371,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
         self._check()
         if self._inside_handler():
             raise ConfigError("run() in a handler of its consumer would wait for itself")
+        refuse_in_listener(self._consumer, "run")
         self._consumer.check_handlers()
         try:
             with Stopping(self._ended.set) as stopping:

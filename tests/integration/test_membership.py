@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -206,6 +207,108 @@ def test_push_consumers_tell_of_their_queues(
         consumer.unsubscribe(topic)
         assert told == [("assign", 4), ("revoke", 4)]
     assert told == [("assign", 4), ("revoke", 4)], "nothing was left to go"
+
+
+CALLS: dict[str, Callable[[Any, str, rmq.MessageQueue], Any]] = {
+    "seek": lambda consumer, topic, queue: consumer.seek(queue, "first"),
+    "subscribe": lambda consumer, topic, queue: consumer.subscribe(topic, tag="b"),
+    "unsubscribe": lambda consumer, topic, queue: consumer.unsubscribe(topic),
+    "assign": lambda consumer, topic, queue: consumer.assign([queue]),
+    "wait_ready": lambda consumer, topic, queue: consumer.wait_ready(60.0),
+    "drain": lambda consumer, topic, queue: consumer.drain(60.0),
+    "start": lambda consumer, topic, queue: consumer.start(),
+    "close": lambda consumer, topic, queue: consumer.close(),
+    "run": lambda consumer, topic, queue: consumer.run(),
+    "commit": lambda consumer, topic, queue: consumer.commit(),
+    "poll": lambda consumer, topic, queue: consumer.poll(0.01),
+    "position": lambda consumer, topic, queue: consumer.position(queue),
+    "committed": lambda consumer, topic, queue: consumer.committed(queue),
+    "watermarks": lambda consumer, topic, queue: consumer.watermarks(queue),
+    "lag": lambda consumer, topic, queue: consumer.lag(),
+    "pause": lambda consumer, topic, queue: consumer.pause([queue]),
+    "resume": lambda consumer, topic, queue: consumer.resume(),
+    "paused": lambda consumer, topic, queue: consumer.paused(),
+    "assignment": lambda consumer, topic, queue: consumer.assignment(),
+}
+REFUSED = {
+    "on_assign": {"wait_ready", "drain", "run"},
+    "on_revoke": {"wait_ready", "drain", "run", "seek", "subscribe", "unsubscribe", "assign"},
+}
+
+
+@pytest.mark.parametrize("what", ["on_assign", "on_revoke"])
+@pytest.mark.parametrize("kind", ["PullConsumer", "PushConsumer"])
+@pytest.mark.parametrize("way", ["blocking", "coroutine"])
+def test_what_a_listener_calls_returns_or_is_refused_at_once(
+    namesrv: str, make_topic: Callable[..., str], group: str, what: str, kind: str, way: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Each call in one listener, those that change something last; a queue goes where its consumer closes."""
+    topic = make_topic()
+    queues = fill(namesrv, topic, 1)
+    outcomes: dict[str, str] = {}
+    order = [name for name in CALLS if name in REFUSED[what]] + [
+        name for name in CALLS if name not in REFUSED[what] | {"seek", "subscribe", "unsubscribe", "assign", "close"}
+    ]
+
+    def note(name: str, error: Exception | None) -> None:
+        outcomes[name] = "returned" if error is None else f"{type(error).__name__}: {error}"
+
+    def plain(told: list[rmq.MessageQueue]) -> None:
+        for name in order:
+            if not hasattr(consumer, name):
+                continue
+            try:
+                CALLS[name](consumer, topic, queues[0])
+            except Exception as error:
+                note(name, error)
+            else:
+                note(name, None)
+
+    async def coroutine(told: list[rmq.MessageQueue]) -> None:
+        for name in [*order, "close"]:
+            if not hasattr(consumer, name):
+                continue
+            try:
+                result = CALLS[name](consumer, topic, queues[0])
+                if inspect.isawaitable(result):
+                    await result
+            except Exception as error:
+                note(name, error)
+            else:
+                note(name, None)
+        told_all.set()
+
+    async def main() -> None:
+        async with consumer:
+            subscription = consumer.subscribe(topic)
+            if kind == "PushConsumer":
+                subscription(lambda message: None)
+            await subscription
+            await consumer.wait_ready(30.0)
+            async with asyncio.timeout(30):
+                await told_all.wait() if what == "on_assign" else None
+
+    told_all = asyncio.Event()
+    options: Any = QUICK | {"close_timeout": 60.0}
+    consumer: Any
+    if way == "blocking":
+        consumer = getattr(rmq, kind)(namesrv, group=group, **{what: plain}, **options)
+        with consumer:
+            subscription = consumer.subscribe(topic)
+            if kind == "PushConsumer":
+                subscription(lambda message: None)
+            consumer.wait_ready(30.0)
+            wait_until(lambda: what == "on_revoke" or "assignment" in outcomes, 30)
+    else:
+        consumer = getattr(aio, kind)(namesrv, group=group, **{what: coroutine}, **options)
+        asyncio.run(main())
+    refused = {name for name, outcome in outcomes.items() if outcome.startswith(f"ConfigError: {name}() in {what} ")}
+    expected = {name for name in REFUSED[what] if hasattr(consumer, name)}
+    if way == "coroutine" and what == "on_assign":
+        expected.add("close")
+    assert refused == expected, "\n".join(map(str, outcomes.items()))
+    assert "has not returned" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke"])
