@@ -1,10 +1,11 @@
-"""How full a disk is, by the one rule that brokers delete and refuse by, and that commands show."""
+"""How full a disk is, by the one rule that brokers delete and refuse by, and that commands show; what it refuses."""
 
 from __future__ import annotations
 
+import errno
 import os
 
-__all__ = ["used_ratio"]
+__all__ = ["is_passing", "used_ratio"]
 
 
 def used_ratio(folder: str | os.PathLike[str]) -> float:
@@ -16,3 +17,8 @@ def used_ratio(folder: str | os.PathLike[str]) -> float:
     disk = os.statvfs(folder)
     used = disk.f_blocks - disk.f_bfree
     return used / max(used + disk.f_bavail, 1)
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether what could not be read may be the next time: the disk is not what refuses it."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)

@@ -17,6 +17,7 @@ from typing import Final
 
 from rocketcore.codes import ResponseCode
 from rocketcore.config_file import replace_file
+from rocketcore.disk import is_passing
 from rocketcore.errors import BrokerSystemError, DecodeError
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.base import Body, body
@@ -40,7 +41,10 @@ class KVConfigManager:
         self._damaged = False
 
     def load(self) -> None:
-        """Read the file, or the generation before it; where there is neither, the table is empty."""
+        """Read the file, or the generation before it; where there is neither, the table is empty.
+
+        raises  OSError where one may be read the next time: the next change would replace it, for good
+        """
         self._table = {}
         self._damaged = False
         for path in (self._path, self._beside(".bak")):
@@ -50,6 +54,8 @@ class KVConfigManager:
             except FileNotFoundError:
                 continue
             except (OSError, DecodeError) as error:
+                if isinstance(error, OSError) and is_passing(error):
+                    raise
                 logger.error("kv file unreadable path=%s reason=%s", path, error)
                 self._damaged = self._damaged or path == self._path
 

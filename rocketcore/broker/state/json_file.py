@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocketcore._fast.crc32 import crc32
-from rocketcore.broker.store.file_system import is_passing
 from rocketcore.config_file import replace_file
+from rocketcore.disk import is_passing
 from rocketcore.errors import RocketError
 from rocketcore.protocol import fastjson
 from rocketcore.protocol.bodies.base import Body

@@ -26,9 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
-from rocketcore.broker.store.file_system import FileSystem, is_passing, sync_checked, sync_names, write_checked
+from rocketcore.broker.store.file_system import FileSystem, sync_checked, sync_names, write_checked
 from rocketcore.broker.store.queue_bounds import QueueBounds
 from rocketcore.broker.store.small_file import replace_durably
+from rocketcore.disk import is_passing
 
 __all__ = ["Checkpoint", "Notes", "RunMark", "note_begin"]
 

@@ -24,7 +24,6 @@ __all__ = [
     "LostWrite",
     "entries",
     "is_full",
-    "is_passing",
     "lost_write",
     "sync_checked",
     "sync_names",
@@ -60,11 +59,6 @@ def lost_write(error: OSError, path: Path | str) -> LostWrite:
 def is_full(error: OSError) -> bool:
     """Whether there is no room on the disk."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def is_passing(error: OSError) -> bool:
-    """Whether what could not be read may be the next time: the disk is not what refuses it."""
-    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 
 class FileSystem:

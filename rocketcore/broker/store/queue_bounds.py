@@ -27,8 +27,9 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from rocketcore.broker.store.file_system import FileSystem, is_passing, sync_checked, write_checked
+from rocketcore.broker.store.file_system import FileSystem, sync_checked, write_checked
 from rocketcore.broker.store.small_file import replace_durably
+from rocketcore.disk import is_passing
 
 __all__ = ["BoundsEnd", "QueueBounds", "Rows", "pack_rows", "unpack_rows"]
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from rocketcore._fast.consume_queue import unit
 from rocketcore.broker.store.config import UNIT_SIZE
 from rocketcore.broker.store.consume_queue import MAX_QUEUE_ID, is_blank
-from rocketcore.broker.store.file_system import FileSystem, is_passing
+from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.queue_bounds import QueueBounds, pack_rows, unpack_rows
 from rocketcore.broker.store.segment_file import is_log_name, written_ranges
+from rocketcore.disk import is_passing
 
 __all__ = ["remember_ends"]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -170,3 +171,31 @@ def test_a_full_table_takes_no_more_and_loses_nothing(path: Path) -> None:
     kv.delete("n", "a")
     kv.put("n", "b", half)
     assert opened(path).namespace("n") == {"b": half}
+
+
+@pytest.mark.parametrize("spare", [False, True])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_file_that_may_not_be_read_is_not_taken_for_an_empty_table(
+    path: Path, monkeypatch: pytest.MonkeyPatch, code: int, spare: bool
+) -> None:
+    """A name server that went on without it would replace it with its next change."""
+    kv = opened(path)
+    kv.put("n", "k", "1")
+    kv.put("n", "k", "2")
+    refused = path
+    if spare:
+        path.write_bytes(b"{")
+        refused = path.with_name(path.name + ".bak")
+    read_bytes = Path.read_bytes
+
+    def read(file: Path) -> bytes:
+        if file == refused:
+            raise OSError(code, os.strerror(code), str(file))
+        return read_bytes(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read)
+        with pytest.raises(OSError, match=os.strerror(code)) as raised:
+            opened(path)
+    assert raised.value.filename == str(refused)
+    assert opened(path).get("n", "k") == ("1" if spare else "2")
