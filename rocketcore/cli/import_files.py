@@ -6,12 +6,15 @@ jsonl           an object a line, of ``produce --jsonl`` or as ``consume -o json
 
 from __future__ import annotations
 
+import math
+import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketcore.cli.envelopes import read_envelope
+from rocketcore.cli.piped import PipedLines
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.files.faults import TextFault, unpacking_errors, unreadable
 from rocketcore.message import SHARDING_KEY, Message
@@ -38,6 +41,9 @@ __all__ = [
 
 PIECE_BYTES: Final = 1 << 20
 """About what one piece holds."""
+
+WAIT_SECONDS: Final = 1.0
+"""How long a message of a pipe waits for others of its piece."""
 
 _DECODED_BYTES: Final = 64 << 20
 """What is decoded of a parquet file at once, where all rows are as long as the longest."""
@@ -110,42 +116,69 @@ class LineSource:
 
     read   what earlier runs read of the file, which stands behind it
     lines  that were read so
+    pipe   whoever writes it may take their time
+    leaves says whether the pieces are to end: behind what was read of a pipe, and anywhere in a file
     raises MessageIllegal naming the line that is no message, when those before it were yielded
     """
 
     rows: int | None = None
 
-    def __init__(self, file: BinaryIO, topic: str, tag: str | None, read: Checksum, lines: int = 0) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        topic: str,
+        tag: str | None,
+        read: Checksum,
+        lines: int = 0,
+        *,
+        pipe: bool = False,
+        leaves: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._file = file
         self._topic = topic
         self._tag = tag
         self._read = read
         self._lines = lines
+        self._pipe = pipe
+        self._leaves = leaves
 
     def pieces(self, first: int, most: int | None) -> Iterator[Piece[list[Line]]]:
+        """Yield messages; those of a pipe when the first of them has waited for ``WAIT_SECONDS``."""
+        piped = PipedLines(self._file, _LINE_BYTES + 1, most) if self._pipe else None
         messages: list[Line] = []
         size = 0
-        for line in iter(self._line, b""):
-            self._lines += 1
+        until = math.inf
+        while True:
             try:
-                message = self._message(line)
-            except MessageIllegal:
+                line = self._line(piped, until)
+                if line:
+                    self._lines += 1
+                    message = self._message(line)
+            except (MessageIllegal, DamagedFile):
                 if messages:
                     yield Piece(len(messages), messages, self._read)
                 raise
-            if message is not None:
-                messages.append(message)
-                size += len(line)
-            self._read = self._read.after(line)
-            if size >= PIECE_BYTES or len(messages) == most:
+            if line:
+                if message is not None:
+                    messages.append(message)
+                    size += len(line)
+                    if piped is not None:
+                        until = min(until, time.monotonic() + WAIT_SECONDS)
+                self._read = self._read.after(line)
+            if messages and (not line or size >= PIECE_BYTES or len(messages) == most):
                 yield Piece(len(messages), messages, self._read)
-                messages, size = [], 0
-        if messages:
-            yield Piece(len(messages), messages, self._read)
+                messages, size, until = [], 0, math.inf
+            leaves = self._leaves()
+            if line == b"" or (leaves and (piped is None or line is None)):
+                return
+            if leaves and piped is not None:
+                piped.stop()
 
-    def _line(self) -> bytes:
+    def _line(self, piped: PipedLines | None, until: float) -> bytes | None:
         try:
-            return self._file.readline(_LINE_BYTES + 1)
+            if piped is None:
+                return self._file.readline(_LINE_BYTES + 1)
+            return piped.line(until, self._leaves)
         except unpacking_errors() as error:
             raise DamagedFile(f"it cannot be read behind line {self._lines}: {error_text(error)}") from error
 

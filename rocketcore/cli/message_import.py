@@ -8,7 +8,6 @@ it can be found.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 import secrets
@@ -30,11 +29,13 @@ from rocketcore.cli.import_files import (
     ColumnSource,
     DamagedFile,
     LineSource,
+    Piece,
     Source,
     form_of_content,
     open_columns,
 )
 from rocketcore.cli.options import command, current, named_values
+from rocketcore.cli.piped import Leaving, as_it_comes
 from rocketcore.cli.progress_bar import ProgressBar
 from rocketcore.cli.render import counted, counted_are, progress, show_object, tell
 from rocketcore.cli.resume import ProgressFile, check_same
@@ -137,10 +138,12 @@ def import_messages(
         Message(topic, b"", tag=tag)  # raises for a tag that none may have
     given = named_values(columns, "--column")
     with contextlib.ExitStack() as stack:
-        opened = _opened(file, stack)
+        opened = sys.stdin.buffer if file == "-" else _opened(file, stack)
         pipe = file == "-" or not stat.S_ISREG(os.fstat(opened.fileno()).st_mode)
         if pipe and notes is not None:
             raise click.UsageError("--progress is for a file: nobody knows where another pipe would go on")
+        if pipe:
+            opened = as_it_comes(None if file == "-" else opened)
         opened, compression = _unpacked(opened)
         form = form or _form(opened, file)
         if compression is not None and form != "jsonl":
@@ -165,10 +168,6 @@ def import_messages(
 
 
 def _opened(name: str, stack: contextlib.ExitStack) -> BinaryIO:
-    if name == "-":
-        stdin = io.BufferedReader(sys.stdin.buffer)  # type: ignore[type-var]
-        stack.callback(stdin.detach)
-        return stdin
     try:
         return stack.enter_context(open(name, "rb"))
     except OSError as error:
@@ -220,10 +219,10 @@ class _Pace:
         """Messages of a piece: a tenth of a second's."""
         return None if self._rate is None else max(1, round(self._rate / 10))
 
-    def keep(self, rows: int) -> None:
-        """Wait until it is time for messages."""
+    def keep(self, rows: int, leaving: Leaving) -> None:
+        """Wait until it is time for messages, or to leave."""
         if self._rate is not None:
-            time.sleep(max(0.0, self._began + self._sent / self._rate - time.monotonic()))
+            leaving.sleep(self._began + self._sent / self._rate - time.monotonic())
         self._sent += rows
 
     def is_due(self, sent_bytes: int) -> bool:
@@ -262,6 +261,7 @@ class _Import:
         self._record = record
         self._pipe = pipe
         self._goes_on = False
+        self._leaving = Leaving()
         asked: dict[str, Any] = {"topic": topic, "format": form, "tag": tag, "columns": given}
         if record is not None and form != "jsonl":
             status = Path(name).stat()
@@ -286,7 +286,10 @@ class _Import:
             if read != Checksum(state.length, state.crc32):
                 raise CommandFailed("CHANGED", f"the part of {self._shown} that was sent has changed since",
                                     "--restart begins anew")  # fmt: skip
-            self._source = LineSource(self._file, self._topic, self._tag, read, behind)
+            self._source = LineSource(
+                self._file, self._topic, self._tag, read, behind,
+                pipe=self._pipe, leaves=lambda: self._leaving.asked,
+            )  # fmt: skip
         else:
             with self._named():
                 self._source = open_columns(self._file, self._form, self._given, self._tag, pipe=self._pipe)
@@ -347,7 +350,7 @@ class _Import:
                         watch.heard()
                         bar.show(state.rows)
 
-                    with self._named():
+                    with self._named(), self._leaving:
                         self._send_all(client, sends, pace, noted)
             except BaseException:
                 self._leave(sends.summary)
@@ -387,8 +390,8 @@ class _Import:
             shown()
 
         try:
-            for piece in self._source.pieces(state.rows, pace.most):
-                pace.keep(piece.rows)
+            for piece in self._pieces(pace):
+                pace.keep(piece.rows, self._leaving)
                 client.run(sends.send(piece.payload))
                 rows, read = rows + piece.rows, piece.read
                 if pace.is_due(sends.summary.sent_bytes):
@@ -399,6 +402,22 @@ class _Import:
                 note()
             raise
         note()
+        if self._leaving.asked:
+            raise KeyboardInterrupt
+
+    def _pieces(self, pace: _Pace) -> Iterator[Piece[Any]]:
+        """Yield what is to be sent, until a signal comes."""
+        if isinstance(self._source, LineSource):
+            yield from self._source.pieces(self._state.rows, pace.most)
+            return
+        pieces = self._source.pieces(self._state.rows, pace.most)
+        while not self._leaving.asked:
+            self._leaving.at_once = self._pipe  # nothing else ends a read of Arrow's
+            piece = next(pieces, None)
+            self._leaving.at_once = False
+            if piece is None:
+                return
+            yield piece
 
     def _note(self, rows: int, read: Checksum) -> None:
         """Note what is stored; where that fails, what was noted before counts."""

@@ -24,10 +24,10 @@ from tests.fixtures.message_files import FORMS, messages
 from tests.fixtures.processes import Processes
 
 
-def _start(folder: Path, cluster: LocalCluster, *arguments: str) -> subprocess.Popen[bytes]:
+def _start(folder: Path, cluster: LocalCluster, *arguments: str, stdin: int | None = None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "rocketcore.cli.main", "message", *arguments, "--namesrv", cluster.namesrv],
-        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        cwd=folder, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
@@ -183,3 +183,57 @@ def test_memory_does_not_grow_with_the_file(cluster: LocalCluster, tmp_path: Pat
         peaks[rows] = (sent, read, written)
     growth = [large - small for small, large in zip(peaks[100_000], peaks[1_000_000], strict=True)]
     assert max(growth) < 48, peaks
+
+
+def _stored(cluster: LocalCluster, topic: str) -> list[str]:
+    stored = read_arrow(cluster.namesrv, topic=topic, columns=["body"])
+    return sorted(body.decode() for body in stored["body"].to_pylist())
+
+
+@pytest.mark.parametrize("options", [[], ["--rate", "1000"]])
+@pytest.mark.parametrize("fifo", [False, True])
+def test_lines_of_a_slow_pipe_are_sent_as_they_come(
+    cluster: LocalCluster, tmp_path: Path, options: list[str], fifo: bool
+) -> None:
+    """The third is in hand when the signal comes; it is sent as well."""
+    target = f"slow-{fifo}-{len(options)}"
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic(target, 2)
+    os.mkfifo(tmp_path / "lines")
+    name, at = ("lines", tmp_path / "lines") if fifo else ("-", None)
+    process = _start(tmp_path, cluster, "import", name, "--topic", target, *options, stdin=subprocess.PIPE)
+    pipe = process.stdin if at is None else at.open("wb")
+    assert pipe is not None
+    assert process.stderr is not None
+    with process, pipe:
+        pipe.write(b'{"body": "1"}\n{"body": "2"}\n')
+        pipe.flush()
+        end = time.monotonic() + 60
+        while (found := _stored(cluster, target)) != ["1", "2"]:
+            assert time.monotonic() < end, found
+        pipe.write(b'{"body": "3"}\n')
+        pipe.flush()
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read().decode()
+        assert process.wait(60) == 130
+    found = _stored(cluster, target)
+    assert f"{len(found)} messages of {name} are stored" in said
+
+
+def test_what_is_acknowledged_before_a_signal_is_not_sent_again(cluster: LocalCluster, tmp_path: Path) -> None:
+    bodies = [f"{i:03}" for i in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"body": body}) + "\n" for body in bodies))
+    notes = tmp_path / "a.jsonl.noted.progress"
+    arguments = ["import", "a.jsonl", "--topic", "noted", "--create", "--rate", "15"]
+    with _start(tmp_path, cluster, *arguments) as process:
+        end = time.monotonic() + 60
+        while _noted_rows(notes) == 0:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 130
+    assert _stored(cluster, "noted") == bodies[: _noted_rows(notes)]
+    with _start(tmp_path, cluster, *arguments[:-2]) as process:
+        assert process.wait(60) == 0
+    assert _stored(cluster, "noted") == bodies

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import itertools
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +230,29 @@ def test_a_line_without_end() -> None:
     with pytest.raises(MessageIllegal, match="line 2: the line has more than 33554432 bytes"):
         next(pieces)
     assert text.tell() < 33 << 20
+
+
+def test_a_signal_ends_a_pipe_behind_what_was_read_of_it() -> None:
+    reading, writing = os.pipe()
+    asked = threading.Event()
+    with open(reading, "rb") as reader, open(writing, "wb", 0) as writer:
+        source = LineSource(reader, "T", None, Checksum(), pipe=True, leaves=asked.is_set)
+        pieces = source.pieces(0, None)
+        writer.write(b'{"body": "a"}\n{"body": ')
+        assert [message.body for message, _, _ in next(pieces).payload] == [b"a"], "without the end of the pipe"
+        writer.write(b'"b"}\n{"body": "c"}\n{"bo')
+        threading.Timer(0.5, asked.set).start()
+        assert [message.body for message, _, _ in next(pieces).payload] == [b"b", b"c"]
+        assert next(pieces, None) is None
+
+
+def test_what_stands_before_damage_of_a_compressed_pipe_is_sent() -> None:
+    packed = gzip.compress(b'{"body": "a"}\n' * 2)[:-8]
+    source = LineSource(gzip.GzipFile(fileobj=io.BytesIO(packed)), "T", None, Checksum(), pipe=True)
+    pieces = source.pieces(0, None)
+    assert next(pieces).rows == 2
+    with pytest.raises(DamagedFile, match="it cannot be read behind line 2"):
+        next(pieces)
 
 
 @pytest.mark.parametrize("opening", ['{"body": ', '{"x": ', ""])
