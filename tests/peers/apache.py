@@ -227,6 +227,10 @@ class ApacheCluster:
     def pids(self) -> dict[str, int]:
         return {name: server.pid for name, server in self.servers.items() if server.pid}
 
+    def commit_log(self, name: str = "broker-a") -> Path:
+        """The folder of a broker's messages."""
+        return self._stores / name / "store" / "commitlog"
+
     def __enter__(self) -> ApacheCluster:
         atexit.register(self.stop, graceful=False)
         try:
