@@ -24,6 +24,7 @@ from rocketcore.client.offset_store import (
     RemoteOffsetStore,
     find_offset,
     local_offset_path,
+    offset_of_this_queue,
 )
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
@@ -471,7 +472,7 @@ class GroupConsumer(Subscriber):
         start: StartFrom = self.config.start_from
         stored = await self.offsets.read(queue, stored_only=isinstance(start, datetime))
         if stored is not None:
-            return stored
+            return await offset_of_this_queue(self.instance, self.offsets, queue, stored)
         if queue.topic.startswith(RETRY_TOPIC_PREFIX) and not isinstance(start, datetime):
             return 0
         return await find_offset(self.instance, queue, start)

@@ -56,6 +56,13 @@ class OffsetFile:
         """Whether it was not taken by a parent before a fork, whose locks a child does not have."""
         return self._process == os.getpid()
 
+    def written_at(self) -> int:
+        """Return when the file was last written, in nanoseconds; 0 where it is not there."""
+        for path in (self.path, self.path.with_name(self.path.name + ".bak")):
+            with contextlib.suppress(OSError):
+                return path.stat().st_mtime_ns
+        return 0
+
     def close(self) -> None:
         """Leave the file to the next."""
         with _taken_lock:

@@ -27,7 +27,15 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.remoting import ServedRemoting
 from rocketcore.warning import Recurring, warn
 
-__all__ = ["LocalOffsetStore", "OffsetStore", "RemoteOffsetStore", "find_offset", "load_offsets", "local_offset_path"]
+__all__ = [
+    "LocalOffsetStore",
+    "OffsetStore",
+    "RemoteOffsetStore",
+    "find_offset",
+    "load_offsets",
+    "local_offset_path",
+    "offset_of_this_queue",
+]
 
 logger = logging.getLogger(__name__)
 _failures = Recurring(logger)
@@ -81,6 +89,13 @@ class OffsetStore(ABC):
 
     def came_back(self, broker: str) -> None:  # noqa: B027 - a file does not go
         """Take notice that a broker answers again."""
+
+    def left_at(self, queue: MessageQueue) -> int | None:
+        """Return when an earlier member left the offset of a queue that nothing was read of since, in milliseconds.
+
+        None where the queue itself forgets its offset when it goes: a broker deletes it with the topic.
+        """
+        return None
 
     def written(self, queue: MessageQueue) -> int | None:
         """Return the offset of a queue that was read or written last, None without one."""
@@ -161,11 +176,15 @@ class RemoteOffsetStore(OffsetStore):
             OFFSET_TIMEOUT,
             set_zero_if_not_found=False if stored_only else None,
         )
-        self._note_known(queue, address)
-        if offset is not None and offset >= 0:
-            self._offsets[queue] = self._written[queue] = offset
-            return offset
-        return None
+        if offset is None or offset < 0:
+            self._note_known(queue, address)
+            return None
+        self._offsets[queue] = offset
+        # A 0 may stand for none, and is written then: a broker of 4.9 resets no group that has none in some queue.
+        if offset:
+            self._written[queue] = offset
+            self._note_known(queue, address)
+        return offset
 
     def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
         super().update(queue, offset, reset=reset)
@@ -384,6 +403,30 @@ async def find_offset(instance: ClientInstance, queue: MessageQueue, where: int 
     return await api.search_offset(instance.remoting, address, queue, round(where.timestamp() * 1000), OFFSET_TIMEOUT)
 
 
+async def offset_of_this_queue(instance: ClientInstance, offsets: OffsetStore, queue: MessageQueue, stored: int) -> int:
+    """Return the offset that was stored, or the first one of a queue that was not there then.
+
+    A queue whose first message is newer than an offset file holds nothing that anybody has read: its topic was deleted
+    and made again. A machine whose clock is behind reads a queue twice that was new when its member stopped.
+    """
+    left_at = offsets.left_at(queue)
+    if left_at is None or not stored:
+        return stored
+    address, _ = instance.routes.subscribe_address(queue.broker)
+    try:
+        if await api.earliest_store_time(instance.remoting, address, queue, OFFSET_TIMEOUT) <= left_at:
+            return stored
+        first = await find_offset(instance, queue, "first")
+    except BrokerError:  # one that does not say
+        return stored
+    if first >= stored:
+        return stored
+    text = "offset moved, the queue is another than that of the offset file queue=%s from=%d to=%d"
+    warn(logger, text, queue, stored, first)
+    offsets.update(queue, first, reset=True)
+    return first
+
+
 def local_offset_path(folder: str, client_id: str, group: str) -> Path:
     """Return where the offsets of a broadcasting consumer are kept."""
     root = Path(folder) if folder else home_folder() / ".rocketmq_offsets"
@@ -401,17 +444,27 @@ class LocalOffsetStore(OffsetStore):
         self._file = take_offset_file(path, _progress, clock)
         self._path = self._file.path
         self._loaded = False
+        self._left_at: dict[MessageQueue, int] = {}
 
     def close(self) -> None:
         self._file.close()
 
     async def read(self, queue: MessageQueue, *, stored_only: bool = False) -> int | None:
         if not self._loaded:
+            at = self._file.written_at() // 1_000_000
             for found, offset in (await asyncio.to_thread(load_offsets, self._path) or {}).items():
                 self._offsets.setdefault(found, offset)
                 self._written[found] = offset
+                self._left_at[found] = at
             self._loaded = True
         return self._offsets.get(queue)
+
+    def left_at(self, queue: MessageQueue) -> int | None:
+        return self._left_at.get(queue)
+
+    def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
+        self._left_at.pop(queue, None)
+        super().update(queue, offset, reset=reset)
 
     def forget(self, queue: MessageQueue) -> None:
         """Keep the offset: a queue that comes back goes on where it was, and this is the only place that knows."""

@@ -119,6 +119,8 @@ class Broker(FakeRemoting):
             self.reset_to = None
         elif offset > content.end or (offset and not content.end):
             answer.code, following = ResponseCode.PULL_OFFSET_MOVED, content.end
+        elif offset < content.first:
+            answer.code, following = ResponseCode.PULL_OFFSET_MOVED, content.first
         elif offset == content.end:
             answer.code = ResponseCode.PULL_NOT_FOUND
         else:
@@ -310,6 +312,27 @@ def test_the_look_at_the_last_message_is_one_request_of_a_queue() -> None:
         await consumer.close()
         pulls = [request.ext_fields or {} for _, request in broker.asked if request.code == RequestCode.PULL_MESSAGE]
         assert [each["queueOffset"] for each in pulls if each["maxMsgNums"] == "1"] == ["49"]
+
+    run(body)
+
+
+@pytest.mark.parametrize("stored", [0, 20, 49, 50])
+@pytest.mark.parametrize("first", [50, 30])
+def test_messages_that_expired_unread_are_passed_over(stored: int, first: int) -> None:
+    """All of them, where nothing is left, or the first ones."""
+
+    async def body() -> None:
+        emptied = replace(OLD, first=first)
+        broker = Broker(emptied)
+        broker.offset = stored
+        consumer = await reading(broker, stored)
+        begin = max(stored, first)
+        assert await polled(consumer, 50 - begin) == list(range(begin, 50))
+        broker.become(replace(emptied, end=55))
+        assert await polled(consumer, 5) == list(range(50, 55))
+        await consumer.commit()
+        assert broker.offset == 55
+        await consumer.close()
 
     run(body)
 
