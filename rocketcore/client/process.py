@@ -1,6 +1,6 @@
 """Clients and the process they live in: closing what was forgotten, and noticing ``fork()``.
 
-A client that exists at the end of the interpreter is closed then. One that nobody refers to any more before that is
+A client that exists at the end of the interpreter, or of a process of ``multiprocessing``, is closed then. One that nobody refers to any more before that is
 complained of (ResourceWarning) and closed by a thread, for which the end of the interpreter waits.
 
 A forked child has the parent's objects but none of its threads, and must not use its sockets. A producer starts over in
@@ -12,11 +12,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from rocketcore.errors import SendsFailed
 from rocketcore.warning import tell_all, warn
@@ -24,6 +25,9 @@ from rocketcore.warning import tell_all, warn
 __all__ = ["BlockingClient", "close_forgotten", "watch"]
 
 logger = logging.getLogger(__name__)
+
+END_PRIORITY: Final = 20
+"""Before multiprocessing ends its own queues (10) and pools (15): callbacks may use them."""
 
 
 class BlockingClient(Protocol):
@@ -45,6 +49,8 @@ class _Watch:
         # Changed without a lock: garbage collection comes at any time, also to a thread that holds one.
         self._closing: set[threading.Thread] = set()
         self._hooked = False
+        self._ends_with = 0
+        """The process that multiprocessing ends, as far as that is known."""
 
     def add(self, client: BlockingClient) -> None:
         with self._lock:
@@ -53,6 +59,16 @@ class _Watch:
                 self._hooked = True
                 atexit.register(self._close_all)
                 os.register_at_fork(after_in_child=self._forked)
+            self._end_with_multiprocessing()
+
+    def _end_with_multiprocessing(self) -> None:
+        """Close at the end of a process of multiprocessing, which comes without that of its interpreter."""
+        multiprocessing = sys.modules.get("multiprocessing.util")
+        if multiprocessing is None or self._ends_with == os.getpid():
+            return
+        if sys.modules["multiprocessing.process"].parent_process() is not None:
+            self._ends_with = os.getpid()
+            multiprocessing.Finalize(None, self._close_all, exitpriority=END_PRIORITY)
 
     def close_later(self, name: str, close: Callable[[], None]) -> None:
         """Close something on a thread of its own."""
@@ -82,6 +98,9 @@ class _Watch:
         self._closing = set()
         for client in list(self._clients):
             client._in_child()
+        multiprocessing = sys.modules.get("multiprocessing.util")
+        if multiprocessing is not None:  # it forgets now, in a process of its own, what is to be done at the end
+            multiprocessing.register_after_fork(self, _Watch._end_with_multiprocessing)
 
 
 def _close(name: str, close: Callable[[], None]) -> None:

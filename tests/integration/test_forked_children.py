@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,49 @@ def test_a_child_leaves_the_cluster_to_its_parent(in_process: bool, tmp_path: Pa
         store = cluster.store
         assert store.is_dir()
     assert not store.exists()
+
+
+CHILDREN = """
+    import concurrent.futures, multiprocessing, sys
+    import rocketcore as rmq
+
+    how, executor, namesrv, topic, group = sys.argv[1:6]
+    inherited = None
+
+    def work(fails=False):
+        producer = inherited or rmq.Producer(namesrv, group=group, linger=0.5)
+        for number in range(10):
+            producer.send_nowait(topic, str(number))
+        globals()["kept"] = producer
+        if fails:
+            raise RuntimeError("of the child")
+
+    if __name__ == "__main__":
+        if how == "inherits":
+            inherited = rmq.Producer(namesrv, group=group, linger=0.5)
+            inherited.send_nowait(topic, b"parent").result(30)
+        context = multiprocessing.get_context("fork" if how == "inherits" else how)
+        if executor == "pool":
+            with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+                pool.submit(work).result(30)
+        else:
+            process = context.Process(target=work, args=(executor == "fails",))
+            process.start()
+            process.join(30)
+            assert process.exitcode == (executor == "fails"), process.exitcode
+"""
+
+
+@pytest.mark.parametrize("executor", ["process", "fails", "pool"])
+@pytest.mark.parametrize("how", ["fork", "inherits", "forkserver", "spawn"])
+def test_children_of_multiprocessing_send_what_they_were_given(
+    cluster: LocalCluster, make_topic: Callable[..., str], group: str, tmp_path: Path, how: str, executor: str
+) -> None:
+    topic = make_topic(queues=1)
+    program = tmp_path / "children.py"  # spawn and forkserver import it
+    program.write_text(textwrap.dedent(CHILDREN))
+    command = [sys.executable, str(program), how, executor, cluster.namesrv, topic, group]
+    subprocess.run(command, check=True, timeout=60, stderr=subprocess.DEVNULL)
+    with rmq.Admin(cluster.namesrv) as admin:
+        stored = sum(each.max_offset - each.min_offset for each in admin.topic_stats(topic).values())
+    assert stored == 10 + (how == "inherits")
