@@ -9,17 +9,20 @@ with the number of those that were not shown. What is below WARNING is never pri
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
+from traceback import format_exception as traceback_lines
 from types import TracebackType
 from typing import Final, NamedTuple
 
 from rocketcore.service import SYSTEM_CLOCK, Clock, Seldom
 
-__all__ = ["Recurring", "cut_traceback", "processing", "tell_all", "warn"]
+__all__ = ["Recurring", "cut_traceback", "processing", "shown", "tell_all", "warn"]
 
 PRINT_INTERVAL: Final = 1.0
 MOST_KINDS: Final = 256
@@ -40,7 +43,8 @@ def warn(logger: logging.Logger, text: str, *arguments: object, traceback: bool 
     traceback  with that of the exception that is being handled
     """
     error = sys.exc_info()[1] if traceback else None
-    logger.warning(text, *arguments, exc_info=_exc_info(error))
+    arguments = _showable(text, arguments)
+    _log(logger, logging.WARNING, text, arguments, error)
     if _unheard(logger, logging.WARNING):
         _print(logger, logging.WARNING, text, arguments, error)
 
@@ -69,7 +73,8 @@ class Recurring:
         kind   hashable; what makes it the like of others: where it happened and the type of the error, say
         error  whose traceback is told, from the first frame that is not the package's own
         """
-        self._logger.log(level, text, *arguments, exc_info=_exc_info(error))
+        arguments = _showable(text, arguments)
+        _log(self._logger, level, text, arguments, error)
         if not _unheard(self._logger, level):
             return
         with _lock:
@@ -148,6 +153,36 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def _log(
+    logger: logging.Logger, level: int, text: str, arguments: tuple[object, ...], error: BaseException | None
+) -> None:
+    """Log a record. Where a handler or a filter of the application raises, print both on stderr and go on."""
+    try:
+        logger.log(level, text, *arguments, exc_info=_exc_info(error))
+    except Exception as failure:
+        if logging.raiseExceptions and sys.stderr is not None:
+            with contextlib.suppress(Exception):
+                why = "".join(traceback_lines(failure))
+                sys.stderr.write(f"not logged: {_line(text, arguments)}\n{why}")
+
+
+def _showable(text: str, arguments: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the arguments of a text, in place of those that cannot be shown their types."""
+    try:
+        text % arguments
+    except Exception:
+        return tuple(each if isinstance(each, (int, float)) else shown(each, str) for each in arguments)
+    return arguments
+
+
+def shown(value: object, show: Callable[[object], str] = repr) -> str:
+    """Return the ``repr()`` of what an application has made, or say of which type it is where that raises."""
+    try:
+        return show(value)
+    except Exception:
+        return f"<{type(value).__name__} that cannot be shown>"
 
 
 def _exc_info(

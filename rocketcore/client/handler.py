@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from rocketcore.client.runtime import returns_coroutine
 from rocketcore.errors import ConfigError
 from rocketcore.message import ConsumeResult, ReceivedMessage, RetryLater
-from rocketcore.warning import Recurring, warn
+from rocketcore.warning import Recurring, shown, warn
 
 __all__ = ["BatchHandler", "Batched", "Handler", "HandlerResult", "MessageHandler", "batched", "check_handler"]
 
@@ -29,7 +29,7 @@ Any other value is taken too, see ``_Handler.result_of``; the type is for those 
 HandlerResult: TypeAlias = tuple[ReceivedMessage, ConsumeResult, float | None]
 """A message, what its handler said, and the delay it asked for."""
 
-BatchHandler: TypeAlias = Callable[[Sequence[ReceivedMessage]], ConsumeResult | Awaitable[ConsumeResult | None] | None]
+BatchHandler: TypeAlias = Callable[[list[ReceivedMessage]], ConsumeResult | Awaitable[ConsumeResult | None] | None]
 """As a MessageHandler, of messages of one queue at a time: what it returns or raises is for all of them."""
 
 _SHOWN: Final = 200
@@ -50,7 +50,7 @@ def check_handler(topic: str, handler: object) -> None:
 
 def name_of(handler: object) -> str:
     """Return the name by which a person knows a handler."""
-    return str(getattr(handler, "__qualname__", None) or repr(handler))
+    return str(getattr(handler, "__qualname__", None) or shown(handler))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Handler:
             self._failures.warn(
                 (message.topic, "returned", type(returned)),
                 "handler returned %s, which counts as a failure topic=%s handler=%s queue=%s offset=%d msg_id=%s",
-                repr(returned)[:_SHOWN],
+                shown(returned)[:_SHOWN],
                 message.topic,
                 name_of(self.function),
                 message.queue,

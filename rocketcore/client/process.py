@@ -1,7 +1,8 @@
 """Clients and the process they live in: closing what was forgotten, and noticing ``fork()``.
 
-A client that exists at the end of the interpreter, or of a process of ``multiprocessing``, is closed then. One that nobody refers to any more before that is
-complained of (ResourceWarning) and closed by a thread, for which the end of the interpreter waits.
+A client that exists at the end of the interpreter, or of a process of ``multiprocessing``, is closed then. One that
+nobody refers to any more before that is complained of (ResourceWarning) and closed by a thread, for which the end of
+the interpreter waits.
 
 A forked child has the parent's objects but none of its threads, and must not use its sockets. A producer starts over in
 the child; a consumer, whose work is its threads, raises ``ForkedClient``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import logging
 import queue
 import threading
 import time
@@ -16,8 +17,11 @@ from rocketcore.client.handler import Handler, HandlerResult
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.runtime import ends_this_task
 from rocketcore.message import ConsumeResult, ReceivedMessage
+from rocketcore.warning import warn
 
 __all__ = ["Job", "Workers", "call", "outcome", "outcomes"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,29 +114,36 @@ class Workers:
         while (job := self._jobs.get()) is not None:
             began = time.perf_counter()
             job.begun = True
-            if job.handler.batched is not None:
-                if self._goes_on(job):
+            try:
+                if job.handler.batched is None:
+                    self._handle(job)
+                elif self._goes_on(job):
                     job.results += self._results_of(job)
-                self._report(job, (time.perf_counter() - began) / len(job.messages))
-                continue
-            for message in job.messages:
-                if not self._goes_on(job):
-                    break
-                try:
-                    result = job.handler.function(message)
-                except BaseException as error:  # sys.exit() too: it would end this thread, and nobody would know
-                    job.results.append(job.handler.failed(message, error))
-                    continue
-                if result is None:
-                    job.results.append((message, ConsumeResult.SUCCESS, None))
-                elif not inspect.isawaitable(result):
-                    job.results.append(job.handler.result_of(message, result))
-                elif (awaited := self._awaited(job.handler, message, result)) is not None:
-                    job.results.append(awaited)
-                else:
-                    break
-            self._report(job, (time.perf_counter() - began) / max(1, len(job.results)))
+            except BaseException:  # the thread must live: what has no result comes again
+                job.results += [(message, ConsumeResult.RETRY, None) for message in job.messages[len(job.results) :]]
+                warn(logger, "handler failed in an unexpected way queue=%s", job.process_queue.queue, traceback=True)
+            shared = job.messages if job.handler.batched is not None else job.results
+            self._report(job, (time.perf_counter() - began) / max(1, len(shared)))
         self._threads.discard(threading.current_thread())
+
+    def _handle(self, job: Job) -> None:
+        """Run a handler of messages."""
+        for message in job.messages:
+            if not self._goes_on(job):
+                return
+            try:
+                result = job.handler.function(message)
+            except BaseException as error:  # sys.exit() too: it would end this thread, and nobody would know
+                job.results.append(job.handler.failed(message, error))
+                continue
+            if result is None:
+                job.results.append((message, ConsumeResult.SUCCESS, None))
+            elif not inspect.isawaitable(result):
+                job.results.append(job.handler.result_of(message, result))
+            elif (awaited := self._awaited(job.handler, message, result)) is not None:
+                job.results.append(awaited)
+            else:
+                return
 
     def _results_of(self, job: Job) -> list[HandlerResult]:
         """Run a handler of batches; no results where the loop ends before it."""

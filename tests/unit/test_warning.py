@@ -115,7 +115,7 @@ def test_an_argument_that_cannot_be_shown_breaks_nothing(
     failures.warn("a", "failed what=%s", Unprintable())
     failures.warn("a", "failed what=%s", Unprintable())
     failures.tell_rest()
-    assert "1 more like: failed what=%s" in capsys.readouterr().err
+    assert "1 more like: failed what=<Unprintable that cannot be shown>" in capsys.readouterr().err
 
 
 def test_many_threads_print_one_first(unconfigured: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,3 +188,30 @@ def test_a_traceback_of_our_frames_alone_stays_whole() -> None:
         trace = error.__traceback__
     assert trace is not None
     assert cut_traceback(trace.tb_next) is trace.tb_next
+
+
+class _Unshowable(Exception):
+    def __repr__(self) -> str:
+        raise ZeroDivisionError("no repr")
+
+    __str__ = __repr__
+
+
+class _Failing(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError("the log server is away")
+
+
+@pytest.mark.parametrize("by", ["warn", "recurring"])
+def test_what_goes_wrong_while_a_failure_is_told_goes_no_further(by: str, capsys: pytest.CaptureFixture[str]) -> None:
+    logger, records = logging.Logger("rocketcore.tested"), _Records()
+    logger.addHandler(records)
+    logger.addHandler(_Failing())
+    if by == "warn":
+        warn(logger, "failed n=%d error=%r", 1, _Unshowable())
+    else:
+        Recurring(logger).warn("a", "failed n=%d error=%r", 1, _Unshowable(), error=_Unshowable())
+    assert [each.getMessage() for each in records.records] == ["failed n=1 error='<_Unshowable that cannot be shown>'"]
+    printed = capsys.readouterr().err
+    assert printed.startswith("not logged: failed n=1 error=")
+    assert "OSError: the log server is away" in printed

@@ -186,3 +186,48 @@ def test_what_process_lets_go_no_further_is_told(
     run(body)
     records = [record for record in caplog.records if "processing failed" in record.getMessage()]
     assert [record.exc_info[0] for record in records if record.exc_info] == ([type_told] if told else [])
+
+
+class _Unshowable(Exception):
+    def __repr__(self) -> str:
+        raise ZeroDivisionError("no repr")
+
+    __str__ = __repr__
+
+
+class _FailingLog(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError("the log server is away")
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("failing_log", [False, True])
+@pytest.mark.parametrize("on_loop", [False, True], ids=["function", "coroutine"])
+@pytest.mark.parametrize("function", [lambda: _raise(_Unshowable()), _Unshowable], ids=["raises", "returns"])
+def test_what_goes_wrong_while_a_failure_is_told_ends_no_thread(
+    function: Callable[[], object], on_loop: bool, failing_log: bool
+) -> None:
+    def handle(message: ReceivedMessage) -> Any:
+        return function()
+
+    async def handle_on_loop(message: ReceivedMessage) -> Any:
+        return function()
+
+    async def body() -> None:
+        harness = Harness()
+        harness.service.set_handler("T", handle_on_loop if on_loop else handle)
+        harness.fill(30)
+        await harness.wait(30)
+        assert [result for _, result, _ in harness.results] == [RETRY] * 30
+        await harness.service.stop()
+
+    handler, logger = _FailingLog(), logging.getLogger("rocketcore")
+    if failing_log:
+        logger.addHandler(handler)
+    try:
+        run(body)
+    finally:
+        logger.removeHandler(handler)
