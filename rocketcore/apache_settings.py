@@ -251,3 +251,10 @@ def _warn_of_unknown(server: str, name: str, known: Iterable[str], where: str) -
     close = get_close_matches(name, sorted(known), 1, 0.75)
     nearest = f" nearest={close[0]}" if close else ""
     logger.warning("no %s has such a setting, ignored name=%s%s where=%s", server, name, nearest, where)
+
+
+FROM_THE_NEXT_START_ON: Final = "from the next start on"
+WITHOUT_EFFECT_HERE: Final = "without effect here"
+"""How our brokers begin to say, in the remark to a change of settings (25), which of them do not count at once."""
+NEXT_START_KEY: Final = "rcNextStart"
+"""Ours: among the settings of a broker (26) those that it has from its next start on, as JSON; not there for none."""

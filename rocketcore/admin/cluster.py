@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rocketcore.admin.base import AdminBase, no_broker
 from rocketcore.admin.requests import (
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.topic import DataVersion, TopicConfig
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.remoting import Remoting
+
+T = TypeVar("T")
 
 __all__ = ["BrokerStatus", "ClusterAdmin"]
 
@@ -269,10 +271,13 @@ class ClusterAdmin(AdminBase):
         """Return the settings of a broker."""
         return await BROKER_CONFIG(self._connections(), address, self.timeout)
 
-    async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> None:
-        """Change settings of a running broker; raises NoPermission for a protected one."""
-        request = _change_of(RequestCode.UPDATE_BROKER_CONFIG, properties)
-        await request(self._connections(), address, self.timeout)
+    async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> str | None:
+        """Change settings of a running broker; raises NoPermission for a protected one.
+
+        returns  what the broker remarks: ours names the settings that do not count at once
+        """
+        request = _change_of(RequestCode.UPDATE_BROKER_CONFIG, properties, _remark)
+        return await request(self._connections(), address, self.timeout)
 
     async def clean_broker(self, address: str, *, unused_topics: bool = False) -> None:
         """Have a broker delete what is older than its ``fileReservedTime``, now and not at its hour ``deleteWhen``.
@@ -377,7 +382,7 @@ class ClusterAdmin(AdminBase):
 
         raises  NoPermission for a protected setting, PartlyDone where some name servers fail
         """
-        await self._everywhere(_change_of(RequestCode.UPDATE_NAMESRV_CONFIG, properties))
+        await self._everywhere(_change_of(RequestCode.UPDATE_NAMESRV_CONFIG, properties, done))
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
         """Return a value of the name servers' key-value table; None where there is none."""
@@ -447,5 +452,9 @@ def _value_of(namespace: str, key: str) -> Request[str | None]:
     )
 
 
-def _change_of(code: RequestCode, properties: Mapping[str, str]) -> Request[None]:
-    return Request(code, f"change of {', '.join(properties)}", done, body=property_lines(properties))
+def _change_of(code: RequestCode, properties: Mapping[str, str], read: Callable[[RemotingCommand], T]) -> Request[T]:
+    return Request(code, f"change of {', '.join(properties)}", read, body=property_lines(properties))
+
+
+def _remark(answer: RemotingCommand) -> str | None:
+    return answer.remark

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
 
+from rocketcore.apache_settings import FROM_THE_NEXT_START_ON, NEXT_START_KEY, WITHOUT_EFFECT_HERE
 from rocketcore.cli.connection import open_admin
 from rocketcore.cli.failures import EXIT_NOT_FOUND, CommandFailed
 from rocketcore.cli.options import command
@@ -49,16 +51,22 @@ def _no_setting(broker: str, name: str) -> CommandFailed:
 def get_config(broker: str, name: str | None, broker_id: int) -> None:
     with open_admin(calls=2) as admin:
         properties = admin.broker_config(_address(admin, broker, broker_id))
+    pending = json.loads(properties.pop(NEXT_START_KEY, "{}"))
     if name is not None:
         if name not in properties:
             raise _no_setting(broker, name)
         properties = {name: properties[name]}
-    show_rows([{"name": key, "value": properties[key]} for key in sorted(properties)], ["name", "value"])
+    rows: list[dict[str, str]] = [{"name": key, "value": properties[key]} for key in sorted(properties)]
+    columns = ["name", "value"]
+    if any(row["name"] in pending for row in rows):
+        columns.append("next_start")
+        rows = [row | {"next_start": pending.get(row["name"], "")} for row in rows]
+    show_rows(rows, columns)
 
 
 @command(
-    help="Change a setting of a broker that runs; show what it was before.\n\nOurs takes the settings that count at "
-    "once, and has them after a restart too."
+    help="Change a setting of a broker that runs; show what it was before.\n\nOurs has it after a restart too, and "
+    "says where it counts from the next start on only, or not at all."
 )
 @click.argument("broker")
 @click.argument("name")
@@ -70,12 +78,17 @@ def set_config(broker: str, name: str, value: str, broker_id: int) -> None:
         before = admin.broker_config(address)
         if name not in before:
             raise _no_setting(broker, name)
-        admin.update_broker_config(address, {name: value})
+        remark = admin.update_broker_config(address, {name: value}) or ""
         now = admin.broker_config(address).get(name)
+    result = {"broker": broker, "name": name, "before": before[name], "value": value}
+    if remark.startswith((FROM_THE_NEXT_START_ON, WITHOUT_EFFECT_HERE)):
+        click.echo(f"note: {remark}", err=True)
+        show_object(result | {"remark": remark})
+        return
     if not means(value, now):
         code, what = ("REFUSED", "kept") if now == before[name] else ("TAKEN_OTHERWISE", "took it as")
         raise CommandFailed(
             code, f"{name}={value}: broker {broker} {what} {now}",
             "check the form of the value, and whether the setting counts from the next start on only",
         )  # fmt: skip
-    show_object({"broker": broker, "name": name, "before": before[name], "value": now})
+    show_object(result | {"value": now})

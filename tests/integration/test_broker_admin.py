@@ -568,7 +568,8 @@ def test_settings_of_apaches_are_taken_and_shown(tmp_path: Path) -> None:
         for refused in (b"aclEnable=true", b"authConfigPath=/tmp/x", b"notASetting=1", b"brokerName=x"):
             assert (await client.ask(RequestCode.UPDATE_BROKER_CONFIG, body=refused)).code == 16
         settings = parse_properties((await client.ask(RequestCode.GET_BROKER_CONFIG)).body.decode())
-        assert (settings["fileReservedTime"], settings["sendThreadPoolQueueCapacity"]) == ("48", "9")
+        assert (settings["fileReservedTime"], settings["sendThreadPoolQueueCapacity"]) == ("72", "9")
+        assert settings["rcNextStart"] == '{"fileReservedTime": "48"}'
         assert settings["listenPort"] == client.broker.address.rpartition(":")[2]
         assert "aclEnable" not in settings
 

@@ -7,10 +7,12 @@ Java: ``AdminBrokerProcessor`` (5.5.0).
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
+from rocketcore.apache_settings import NEXT_START_KEY
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.runtime_info import RuntimeInfo
 from rocketcore.broker.state.client_table import ClientChannel
@@ -388,6 +390,8 @@ class AdminProcessor:
     def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         shown = config_properties(self._context.config, self._store_config) | self._shown
         shown |= self._live.shown()
+        if pending := self._live.pending(self._context.config, self._store_config):
+            shown[NEXT_START_KEY] = json.dumps(pending)
         shown["listenPort"] = self._context.address.rpartition(":")[2]  # where listenPort is 0, the one it has
         text = format_properties(shown)
         header = GetBrokerConfigResponseHeader(version=self._config_version.encode().decode())

@@ -14,12 +14,18 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from rocketcore.apache_settings import APACHE, PROTECTION, asks_for_nothing
+from rocketcore.apache_settings import (
+    APACHE,
+    FROM_THE_NEXT_START_ON,
+    PROTECTION,
+    WITHOUT_EFFECT_HERE,
+    asks_for_nothing,
+)
 from rocketcore.broker.config import LIVE_PROPERTIES, NEXT_START_PROPERTIES, BrokerConfig
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import MOST_QUEUES
 from rocketcore.broker.store import StoreConfig
-from rocketcore.config_file import BadSetting, property_names, update_config
+from rocketcore.config_file import BadSetting, config_properties, property_names, update_config
 from rocketcore.errors import ConfigError
 from rocketcore.service import SYSTEM_CLOCK, Clock
 
@@ -125,8 +131,18 @@ class LiveSettings:
         return changed
 
     def shown(self) -> dict[str, str]:
-        """Return what was changed and does not count in this run: from the next start on, or not at all."""
-        return {name: text for name, text in self._properties.items() if name not in LIVE_PROPERTIES}
+        """Return what was changed and never counts."""
+        return {name: text for name, text in self._properties.items() if name in WITHOUT_EFFECT}
+
+    def pending(self, config: BrokerConfig, store: StoreConfig) -> dict[str, str]:
+        """Return what differs from the next start on; ``config`` and ``store`` are what is in effect."""
+        kept = {name: text for name, text in self._properties.items() if name in NEXT_START_PROPERTIES}
+        now = config_properties(config, store)
+        try:
+            later = config_properties(update_config(config, kept), update_config(store, kept))
+        except ConfigError:  # the store does without them then
+            later = config_properties(update_config(config, kept), store)
+        return {name: later[name] for name in sorted(kept) if later[name] != now[name]}
 
     def encode(self) -> bytes:
         return json.dumps({"properties": dict(sorted(self._properties.items()))}).encode()
@@ -142,7 +158,7 @@ def may_change(name: str, value: str) -> bool:
 def when_it_counts(names: Iterable[str]) -> str | None:
     """Say which of these changes do not count at once; None where all do."""
     parts = []
-    for text, some in (("from the next start on", NEXT_START_PROPERTIES), ("without effect here", WITHOUT_EFFECT)):
+    for text, some in ((FROM_THE_NEXT_START_ON, NEXT_START_PROPERTIES), (WITHOUT_EFFECT_HERE, WITHOUT_EFFECT)):
         if found := sorted(some.intersection(names)):
             parts.append(f"{text}: {', '.join(found)}")
     return "; ".join(parts) or None

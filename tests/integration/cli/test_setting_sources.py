@@ -161,3 +161,28 @@ def test_ports_of_monitoring_that_other_machines_reach_have_to_be_allowed(
     monkeypatch.setenv("ROCKETCORE_METRICS_ADDRESS", "0.0.0.0")
     assert run(["up", "--port", "0", "--no-console", "--metrics-port", "1"]) == 2
     assert "0.0.0.0 can be reached from other machines" in capsys.readouterr().err
+
+
+def test_a_setting_that_counts_later_is_not_shown_as_one_in_effect(
+    processes: Processes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = processes.start(*UP)
+    at = ["--namesrv", server.address, "-o", "json", "broker", "config"]
+    broker = server.ready["broker_names"][0] if "broker_names" in server.ready else "broker-a"
+
+    def get(name: str) -> dict[str, str]:
+        assert run([*at, "get", broker, name]) == 0
+        [row] = json.loads(capsys.readouterr().out)
+        return row  # type: ignore[no-any-return]
+
+    for name, value, before, remark in (
+        ("fileReservedTime", "48", "72", "from the next start on: fileReservedTime"),
+        ("traceOn", "false", "true", None),
+    ):
+        assert run([*at, "set", broker, name, value]) == 0
+        said = capsys.readouterr()
+        asked = {"broker": broker, "name": name, "before": before, "value": value}
+        assert json.loads(said.out) == asked | ({"remark": remark} if remark else {})
+        assert (f"note: {remark}" in said.err) is (remark is not None)
+    assert get("fileReservedTime") == {"name": "fileReservedTime", "value": "72", "next_start": "48"}
+    assert get("traceOn") == {"name": "traceOn", "value": "false"}

@@ -81,12 +81,15 @@ def test_a_setting_of_the_store_counts_from_the_next_start_on(tmp_path: Path) ->
     live = LiveSettings(file)
     changes = {"fileReservedTime": "48", "flushDiskType": "ASYNC_FLUSH", "sendThreadPoolQueueCapacity": "9"}
     assert live.change(BrokerConfig(), StoreConfig(), changes) == BrokerConfig()
-    assert live.shown() == changes
+    assert live.shown() == {"sendThreadPoolQueueCapacity": "9"}
+    pending = {"fileReservedTime": "48", "flushDiskType": "ASYNC_FLUSH"}
+    assert live.pending(BrokerConfig(), StoreConfig()) == pending
     file.save(live.encode())
     again = LiveSettings(JsonFile(file.path))
     assert again.load(BrokerConfig()) == BrokerConfig()
     store = again.load_store(StoreConfig(delete_when="05"))
     assert (store.file_reserved_time, store.flush_disk_type.name, store.delete_when) == (48, "ASYNC_FLUSH", "05")
+    assert again.pending(BrokerConfig(), store) == {}
     said = when_it_counts([*changes, "traceOn"])
     assert (
         said
