@@ -18,6 +18,6 @@ ENV ROCKETCORE_METRICS_ADDRESS=0.0.0.0
 EXPOSE 9876 10911 10909 5557 5558 9880
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=6s --start-period=60s --retries=6 \
-    CMD ["python", "-I", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:5557/readyz', timeout=5)"]
+    CMD ["python", "-I", "-c", "import urllib.request; urllib.request.build_opener(urllib.request.ProxyHandler({})).open('http://127.0.0.1:5557/readyz', timeout=5)"]
 ENTRYPOINT ["rocket"]
 CMD ["up", "--store", "/var/lib/rocketmq/store", "--listen", "0.0.0.0", "--port", "9876", "--broker-port", "10911", "--metrics-port", "5557", "--no-console", "--insecure"]

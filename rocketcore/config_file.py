@@ -64,6 +64,7 @@ ENVIRONMENT_PREFIX = "ROCKETCORE_"
 HIDDEN = "******"
 _YEAR = {"ms": 366 * 86_400_000, "s": 366 * 86_400}
 """Nobody waits longer, and the clocks of the system do not count on for ever."""
+_SERVICE_ADDRESS = re.compile("(tcp|udp|sctp)://")
 _WORD_START = re.compile("(?<=[a-z])(?=[A-Z])")
 
 logger = logging.getLogger(__name__)
@@ -280,6 +281,7 @@ def environment_properties(
     """Return the properties set by variables: field ``listen_port`` is ``ROCKETCORE_LISTEN_PORT``.
 
     A property with dots in its name is known by that: ``tls.server.certPath`` is ``ROCKETCORE_TLS_SERVER_CERT_PATH``.
+    What Kubernetes sets for a service named ``rocketcore-metrics`` (``ROCKETCORE_METRICS_PORT=tcp://…``) is no setting.
     """
     variables = os.environ if environ is None else environ
     result = {}
@@ -287,8 +289,11 @@ def environment_properties(
         for declared in fields(cls):
             name = property_name(declared)
             words = _WORD_START.sub("_", name).replace(".", "_") if "." in name else declared.name
-            value = variables.get(ENVIRONMENT_PREFIX + words.upper())
-            if value is not None:
+            variable = ENVIRONMENT_PREFIX + words.upper()
+            value = variables.get(variable)
+            if value is not None and variable.endswith("_PORT") and _SERVICE_ADDRESS.match(value):
+                logger.info("variable of a Kubernetes service passed over name=%s value=%s", variable, value)
+            elif value is not None:
                 result[name] = value
     return result
 

@@ -69,6 +69,8 @@ def _fields(text: str, known: frozenset[str]) -> dict[str, Any]:
             raise _fault(text, name, f"{name} is not {form}")
     encoded = fields.pop("body_base64", None)
     if encoded is not None:
+        if fields.get("body") is not None:
+            raise _fault(text, "body_base64", "an envelope has body or body_base64, not both")
         try:
             fields["body"] = base64.b64decode(encoded, validate=True)
         except (ValueError, binascii.Error) as error:

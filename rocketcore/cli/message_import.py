@@ -42,7 +42,7 @@ from rocketcore.cli.resume import ProgressFile, check_same
 from rocketcore.cli.watch import Watch
 from rocketcore.errors import MessageIllegal, RouteNotFound, TopicNotExist
 from rocketcore.files.faults import unpacking_errors
-from rocketcore.files.text import COMPRESSIONS, HEAD_BYTES, decompressed, kind_of
+from rocketcore.files.text import HEAD_BYTES, kind_of, unpacked
 from rocketcore.message import Message
 from rocketcore.naming import check_send_topic
 from rocketcore.printable import error_text, printable
@@ -144,7 +144,7 @@ def import_messages(
             raise click.UsageError("--progress is for a file: nobody knows where another pipe would go on")
         if pipe:
             opened = as_it_comes(None if file == "-" else opened)
-        opened, compression = _unpacked(opened)
+        opened, compression = unpacked(opened)
         form = form or _form(opened, file)
         if compression is not None and form != "jsonl":
             raise click.BadParameter(f"{printable(file)}: it is {form}, compressed with {compression}: unpack it first",
@@ -172,13 +172,6 @@ def _opened(name: str, stack: contextlib.ExitStack) -> BinaryIO:
         return stack.enter_context(open(name, "rb"))
     except OSError as error:
         raise click.BadParameter(f"{name}: {error.strerror}", param_hint="FILE") from error
-
-
-def _unpacked(file: BinaryIO) -> tuple[BinaryIO, str | None]:
-    """Return what reads a file that may be compressed, and with what it is: the content tells, not the name."""
-    found = kind_of(file.peek(HEAD_BYTES)[:HEAD_BYTES])  # type: ignore[attr-defined]
-    compression = found if found in COMPRESSIONS.values() else None
-    return decompressed(file, compression), compression
 
 
 def _form(file: BinaryIO, name: str) -> str:

@@ -6,18 +6,19 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from rocketcore.cli.envelopes import ENVELOPE, read_envelope
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current, named_values
+from rocketcore.cli.piped import as_it_comes
 from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
 from rocketcore.errors import BrokerError
 from rocketcore.files.faults import TextFault, unpacking_errors
-from rocketcore.files.text import COMPRESSIONS, decompressed
+from rocketcore.files.text import unpacked
 
 if TYPE_CHECKING:
     from rocketcore import SendResult
@@ -138,8 +139,7 @@ def _inputs(bodies: tuple[str, ...], jsonl: bool) -> Iterator[dict[str, Any]]:
     """Yield the fields of each message."""
     for body in bodies or ("-",):
         if body == "-":
-            lines = sys.stdin.buffer
-            yield from _envelopes(lines, "standard input") if jsonl else _bodies(lines)
+            yield from _unpacked_envelopes(as_it_comes(), "standard input") if jsonl else _bodies(sys.stdin.buffer)
         elif body.startswith("@"):
             yield from _of_file(body[1:], jsonl)
         else:
@@ -152,17 +152,27 @@ def _of_file(name: str, jsonl: bool) -> Iterator[dict[str, Any]]:
         if not jsonl:
             yield {"body": Path(name).read_bytes()}
             return
-        compression = COMPRESSIONS.get(Path(name).suffix.lower())
         with open(name, "rb") as file:
-            yield from _envelopes(decompressed(file, compression), name)
+            yield from _unpacked_envelopes(file, name)
+    except OSError as error:
+        raise _unreadable(name, error) from error
+
+
+def _unpacked_envelopes(file: BinaryIO, name: str) -> Iterator[dict[str, Any]]:
+    try:
+        yield from _envelopes(unpacked(file)[0], name)
     except unpacking_errors() as error:
-        what = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise click.BadParameter(f"{name}: {what}", param_hint="BODY") from error
+        raise _unreadable(name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> click.BadParameter:
+    what = (isinstance(error, OSError) and error.strerror) or str(error)
+    return click.BadParameter(f"{name}: {what}", param_hint="BODY")
 
 
 def _bodies(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
-        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        text = line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
         if text:
             yield {"body": text}
 

@@ -24,6 +24,7 @@ __all__ = [
     "decompressed",
     "kind_of",
     "suffixes_of",
+    "unpacked",
 ]
 
 COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd"}
@@ -44,6 +45,9 @@ _KINDS: Final = (
 )
 """How files of other formats begin. Those of text have no such mark."""
 
+_SKIPPABLE: Final = b"\x2a\x4d\x18"
+"""A frame of Zstandard without content: 50 to 5F, and this. Such a frame may be the first."""
+
 HEAD_BYTES: Final = 16
 """What tells a format."""
 
@@ -60,6 +64,8 @@ _ZSTD_PIECE_BYTES: Final = 1024
 
 def kind_of(head: bytes) -> str | None:
     """Return what a file is by its first ``HEAD_BYTES``; None: text, or a format without a mark."""
+    if head[1:4] == _SKIPPABLE and head[0] >> 4 == 5:
+        return "zstd"
     return next((kind for mark, kind in _KINDS if head.startswith(mark)), None)
 
 
@@ -78,6 +84,16 @@ def decompressed(file: BinaryIO, compression: str | None) -> BinaryIO:
         raise ConfigError("a .zst file needs the extra: pip install 'rocketcore[zstd]'") from error
     decompressor = zstandard.ZstdDecompressor()
     return cast("BinaryIO", io.BufferedReader(_Frames(file, decompressor.decompressobj, zstandard.ZstdError)))
+
+
+def unpacked(file: BinaryIO) -> tuple[BinaryIO, str | None]:
+    """Return what reads a file that may be compressed, and with what it is: the content tells, not the name.
+
+    file  buffered: its beginning is looked at before it is read
+    """
+    found = kind_of(file.peek(HEAD_BYTES)[:HEAD_BYTES])  # type: ignore[attr-defined]
+    compression = found if found in COMPRESSIONS.values() else None
+    return decompressed(file, compression), compression
 
 
 class _Frames(io.RawIOBase):

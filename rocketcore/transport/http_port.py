@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from rocketcore.addresses import join
 
@@ -91,7 +92,11 @@ class HttpPort:
 
         raises  OSError
         """
-        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=MOST_REQUEST_BYTES)
+        where: dict[str, Any] = {"host": self._host, "port": self._port}
+        if self._host == "::":
+            # asyncio would listen for IPv6 alone, the servers' own ports take both.
+            where = {"sock": socket.create_server(("::", self._port), family=socket.AF_INET6, dualstack_ipv6=True)}
+        self._server = await asyncio.start_server(self._accept, limit=MOST_REQUEST_BYTES, **where)
         self._port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -15,9 +15,9 @@ from rocketcore.transport.http_port import MOST_CONNECTIONS, Answer, HttpPort
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def ask(port: int, request: bytes) -> tuple[int, bytes]:
+async def ask(port: int, request: bytes, host: str = "127.0.0.1") -> tuple[int, bytes]:
     """Send bytes and return the status and the body of the answer, 0 where there is none."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(request)
         answer = await reader.read()
@@ -40,10 +40,10 @@ async def metrics() -> Answer:
     return Answer(HTTPStatus.OK, [b"a{} 1\n", b"b{} 2\n"], "text/x")
 
 
-def play(scenario: Callable[[HttpPort], Awaitable[None]], **settings: Any) -> None:
+def play(scenario: Callable[[HttpPort], Awaitable[None]], host: str = "127.0.0.1", **settings: Any) -> None:
     @asynccontextmanager
     async def running() -> AsyncIterator[HttpPort]:
-        port = HttpPort("127.0.0.1", 0, {"/livez": livez, "/metrics": metrics}, **settings)
+        port = HttpPort(host, 0, {"/livez": livez, "/metrics": metrics}, **settings)
         await port.start()
         try:
             yield port
@@ -69,6 +69,14 @@ def test_pages_by_their_paths() -> None:
         assert (await ask(port.port, b"GET /http://x/livez HTTP/1.1\r\n\r\n"))[0] == 404
 
     play(scenario)
+
+
+def test_the_address_of_all_is_that_of_both_families() -> None:
+    async def scenario(port: HttpPort) -> None:
+        for host in ("127.0.0.1", "::1"):
+            assert await ask(port.port, GET, host) == (200, b"ok\n")
+
+    play(scenario, "::")
 
 
 @pytest.mark.parametrize("path", [b"/livez", b"/metrics", b"/other", b"http://x/livez"])

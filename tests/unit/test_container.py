@@ -20,7 +20,11 @@ COMPOSE = (ROOT / "compose.yaml").read_text()
 INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
 INSTRUCTIONS |= {"ENTRYPOINT", "CMD"}
 SERVICES = ("namesrv", "broker", "console")
-PROBE = re.compile(r"import urllib.request; urllib.request.urlopen\('http://127.0.0.1:(\d+)/readyz', timeout=5\)")
+PROBE = re.compile(
+    r"import urllib.request; urllib.request.build_opener\(urllib.request.ProxyHandler\({}\)\)"
+    r".open\('http://127.0.0.1:(\d+)/readyz', timeout=5\)"
+)
+"""It asks the port itself, whatever ``http_proxy`` says."""
 
 
 def verb_of(arguments: list[str]) -> tuple[click.Command, list[str]]:

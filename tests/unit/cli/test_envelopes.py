@@ -127,3 +127,10 @@ def test_members_are_those_of_the_value() -> None:
     }  # fmt: skip
     assert {name: value.content for name, value in members.items()} == json_value(text).content
     assert json_members(" {} ") == {}
+
+
+@pytest.mark.parametrize("line", [b'{"body": "x", "body_base64": "YQ=="}', b'{"body_base64": "YQ==", "body": ""}'])
+def test_an_envelope_has_one_body(line: bytes) -> None:
+    with pytest.raises(TextFault, match="an envelope has body or body_base64, not both"):
+        read_envelope(line, 1)
+    assert read_envelope(b'{"body": null, "body_base64": "YQ=="}', 1) == {"body": b"a"}
