@@ -22,19 +22,20 @@ from typing import Final, NamedTuple
 
 from rocketcore.service import SYSTEM_CLOCK, Clock, Seldom
 
-__all__ = ["Recurring", "cut_traceback", "processing", "shown", "tell_all", "warn"]
+__all__ = ["MACHINERY", "Recurring", "cut_traceback", "processing", "shown", "tell_all", "warn"]
 
 PRINT_INTERVAL: Final = 1.0
 MOST_KINDS: Final = 256
 """Kinds that one ``Recurring`` tells apart; those that come later share one rate."""
 
 _STANDARD: Final = os.path.dirname(os.__file__)
-_MACHINERY: Final = (
+MACHINERY: Final = (
     os.path.dirname(__file__) + os.sep,
     os.path.join(_STANDARD, "asyncio", ""),
     os.path.join(_STANDARD, "concurrent", "futures", ""),
     os.path.join(_STANDARD, "threading.py"),
 )
+"""Where frames lie that are this package's, or of what runs tasks and threads."""
 
 
 def warn(logger: logging.Logger, text: str, *arguments: object, traceback: bool = False) -> None:
@@ -116,7 +117,7 @@ def cut_traceback(trace: TracebackType | None) -> TracebackType | None:
     Where every frame is, that is the whole traceback.
     """
     part = trace
-    while part is not None and part.tb_frame.f_code.co_filename.startswith(_MACHINERY):
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(MACHINERY):
         part = part.tb_next
     return part or trace
 

@@ -9,6 +9,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import sys
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
@@ -19,7 +20,7 @@ import uvloop
 
 from rocketcore.errors import ClientClosed, ConfigError
 from rocketcore.service import acquire_or_signal
-from rocketcore.warning import warn
+from rocketcore.warning import MACHINERY, warn
 
 __all__ = ["LoopThread"]
 
@@ -32,6 +33,9 @@ _END_SECONDS: Final = 2.0
 
 _ENTER_SECONDS: Final = 0.1
 """A wait for the loop's place is done in parts, between which a signal's handler may raise."""
+
+_STANDS_SECONDS: Final = 0.1
+"""What a loop that stood still gets to show that it turns again."""
 
 REST_SECONDS: Final = 0.02
 """The longest rest of a loop whose place another thread has taken; its timers are late by so much."""
@@ -138,6 +142,8 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = uvloop.new_event_loop()
         self._stopped = False
+        self.stands = False
+        """Whether the loop did not turn when that was looked at last."""
         self._left = False
         """Whether those who waited at the end have been told."""
         self._calls: set[_Call[Any]] = set()
@@ -212,8 +218,30 @@ class LoopThread:
         """Whether the loop still runs."""
         return self._thread.is_alive()
 
-    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    def answers(self, timeout: float) -> bool:
+        """Whether the loop turns within ``timeout`` seconds: what is called on it returns."""
+        gate = threading.Lock()
+        gate.acquire()
+        self._hand_over(gate.release)
+        self.stands = not acquire_or_signal(gate, timeout)
+        return not self.stands
+
+    def where(self) -> str:
+        """Say which function of the application is running on the loop now, as far as that can be seen."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        calls: list[str] = []
+        while frame is not None:
+            code = frame.f_code
+            if not code.co_filename.startswith(MACHINERY):
+                calls.append(f"{code.co_name}() at {code.co_filename}:{frame.f_lineno}")
+            frame = frame.f_back
+        return calls[-1] if calls else "unknown"
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None, *, margin: float | None = None) -> T:
         """Run a coroutine on the loop and wait for its result.
+
+        With ``margin``, a loop that turns within so many seconds after ``timeout`` is waited for longer: the coroutine
+        bounds itself. One that stood still before, and still does, is not waited for at all.
 
         Where this raises, the coroutine has ended, or sees a CancelledError next.
 
@@ -221,7 +249,10 @@ class LoopThread:
                 when that or the end of the thread ended it; TimeoutError when ``timeout`` seconds were not enough
         """
         self._refuse_own(coroutine)
-        return self._wait(_Call(coroutine), coroutine, timeout)
+        if margin is not None and self.stands and not self.answers(_STANDS_SECONDS):
+            coroutine.close()
+            raise TimeoutError(f"the thread {self._thread.name!r} does not answer")
+        return self._wait(_Call(coroutine), coroutine, timeout, margin)
 
     def run_here(self, coroutine: Coroutine[Any, Any, T], place: InPlace) -> T:
         """Run a coroutine as ``run`` does, but on this thread as long as it need not wait for the loop.
@@ -300,14 +331,23 @@ class LoopThread:
         self._visitor = 0
         held.pop().release()  # in one line, before which the lock is held and noted, and behind which it is neither
 
-    def _wait(self, call: _Call[T], coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    def _wait(
+        self,
+        call: _Call[T],
+        coroutine: Coroutine[Any, Any, T],
+        timeout: float | None = None,
+        margin: float | None = None,
+    ) -> T:
         """Wait for the outcome of a call, which the loop begins where nobody has."""
         try:
             self._calls.add(call)
             self._hand_over(call.begin)
             if self._left:
                 self._leave(call)
-            if not acquire_or_signal(call.gate, timeout):
+            while not acquire_or_signal(call.gate, timeout):
+                if margin is not None and self.answers(margin):
+                    timeout = margin
+                    continue
                 raise TimeoutError(f"{coroutine!r} has not ended within {timeout} s")
             return call.result()
         except concurrent.futures.CancelledError:

@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from rocketcore.errors import SendsFailed
+from rocketcore.errors import RequestTimeout, SendsFailed
 from rocketcore.warning import tell_all, warn
 
 __all__ = ["BlockingClient", "close_forgotten", "watch"]
@@ -107,7 +107,7 @@ class _Watch:
 def _close(name: str, close: Callable[[], None]) -> None:
     try:
         close()
-    except SendsFailed as error:
+    except (SendsFailed, RequestTimeout) as error:
         warn(logger, "not closed cleanly client=%s error=%s", name, error)
     except Exception:
         warn(logger, "not closed cleanly client=%s", name, traceback=True)

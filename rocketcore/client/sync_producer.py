@@ -272,9 +272,10 @@ class Producer:
     def flush(self) -> None:
         """Wait until everything that ``send_nowait`` took before is sent, or has failed.
 
-        That takes at most ``delivery_timeout`` seconds.
+        That takes at most ``delivery_timeout`` seconds, and longer only while callbacks of futures run.
 
-        raises  SendsFailed for failures that no one has asked a future for; ConfigError in a callback of a future
+        raises  SendsFailed for failures that no one has asked a future for; ConfigError in a callback of a future;
+                RequestTimeout where a callback, of whichever producer, does not return
         """
         if self._workings.nowait is not None:
             self._workings.nowait.flush()
@@ -284,7 +285,7 @@ class Producer:
 
         timeout  seconds to send what is waiting, what is left then fails; default: all of ``delivery_timeout``
         raises   SendsFailed, after all is closed, for failures that no one has asked a future for; ConfigError in a
-                 callback of a future
+                 callback of a future; RequestTimeout where a callback, of whichever producer, does not return
         """
         check_close_timeout(timeout)
         self._workings.close(timeout)

@@ -325,3 +325,54 @@ def test_producers_share_one_loop_and_one_sends_first_in_anothers_callback(
     for other in others:
         other.close()
     assert not shared & set(threading.enumerate())
+
+
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_a_callback_that_does_not_return_is_named_and_stops_no_other_producer(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketcore.client.nowait.STANDS_SECONDS", 0.3)
+    topic, hangs, free = make_topic(), threading.Event(), threading.Event()
+
+    def never_returns(_: rmq.SendFuture) -> None:
+        hangs.set()
+        free.wait()
+
+    hung = rmq.Producer(cluster.namesrv, group=group, delivery_timeout=1.0)
+    beside = rmq.Producer(cluster.namesrv, group=group, delivery_timeout=1.0)
+    try:
+        beside.send_nowait(topic, b"x").result(WAIT)
+        hung.send_nowait(topic, b"x").add_done_callback(never_returns)
+        assert hangs.wait(WAIT)
+        beside.send_nowait(topic, b"x")
+        with pytest.raises(rmq.RequestTimeout, match=r"never_returns\(\) at .*test_send_nowait.py:\d+"):
+            getattr(beside, call)()
+        with rmq.Producer(cluster.namesrv, group=group) as other:
+            assert other.send_nowait(topic, b"x").result(WAIT).offset >= 0
+    finally:
+        free.set()
+        for producer in (hung, beside):
+            producer.close()
+
+
+def test_the_interpreter_ends_though_a_callback_does_not_return(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    program = """
+        import sys, threading
+        import rocketcore as rmq
+        from rocketcore.client import nowait
+        nowait.STANDS_SECONDS = 0.3
+        hangs = threading.Event()
+        def never_returns(future):
+            hangs.set()
+            threading.Event().wait()
+        producers = [rmq.Producer(sys.argv[1], group=sys.argv[3], delivery_timeout=1.0) for _ in range(3)]
+        for producer in producers:
+            producer.send_nowait(sys.argv[2], b"x").result(30)
+        producers[0].send_nowait(sys.argv[2], b"x").add_done_callback(never_returns)
+        hangs.wait()
+    """
+    ended = run(program, cluster.namesrv, make_topic(), group)
+    assert ended.returncode == 0
+    assert ended.stderr.count("never_returns() at") == 3
