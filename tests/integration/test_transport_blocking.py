@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
@@ -105,6 +106,30 @@ def test_a_reader_that_gives_up_hands_over(
     ]
     assert isinstance(first.exception(TIMEOUT), RequestTimeout)
     assert [each.result(TIMEOUT).remark for each in others] == ["slow"] * 5
+
+
+def test_the_handler_of_a_signal_asks_over_a_connection_of_its_own(
+    server: TestServer, blocking: BlockingRemotingClient
+) -> None:
+    """It comes in while its thread reads an answer, and would wait for that thread to read its own."""
+    bodies: list[bytes] = []
+
+    def ask(number: int, frame: object) -> None:
+        for size in (3, 300_000):
+            answer = blocking.invoke(server.address, RemotingCommand.request(ECHO, body=b"x" * size), TIMEOUT)
+            bodies.append(answer.body)
+
+    before = signal.signal(signal.SIGALRM, ask)
+    try:
+        blocking.invoke(server.address, RemotingCommand.request(ECHO), TIMEOUT)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        slow = blocking.invoke(server.address, RemotingCommand.request(SLOW, body=b"1"), TIMEOUT)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert slow.remark == "slow"
+    assert [len(body) for body in bodies] == [3, 300_000]
+    assert blocking.invoke(server.address, RemotingCommand.request(ECHO, body=b"after"), TIMEOUT).body == b"after"
+    eventually(lambda: server.channels() == 1)
 
 
 def test_pipelining_from_one_thread_does_not_deadlock(server: TestServer, blocking: BlockingRemotingClient) -> None:

@@ -91,6 +91,7 @@ class BlockingChannel:
     """One connection, shared by threads.
 
     _mutex guards the tables and who reads, and is held for moments only; _write_lock is held by the thread that writes.
+    A signal's handler that closes the connection may come in while its thread holds _mutex: it must not wait for it.
     A thread that holds _write_lock may take _mutex, not the other way round. A signal's handler may raise just after
     _write_lock was taken with a time-out; so it is one that only its owner can release, who tries in any case.
     """
@@ -100,7 +101,7 @@ class BlockingChannel:
         self._socket = sock
         self._clock = owner.clock
         self._decoder = FrameDecoder(owner.limits.max_frame_bytes)
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._write_lock = threading.RLock()
         self._pending: dict[int, PendingAnswer] = {}
         self._sleepers: dict[int, PendingAnswer] = {}

@@ -93,7 +93,9 @@ class BlockingRemotingClient(BaseClient):
 
     def _begin(self) -> None:
         """Set up what belongs to one process: nothing of it survives a fork."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may come in
+        self._inside: set[int] = set()
+        """Threads that wait for an answer. A signal's handler that asks on one of them must not wait for it to read."""
         self._lookup = HostLookup()
         self._slots: dict[str, _Slot] = {}
         self._retired: list[BlockingChannel] = []
@@ -119,16 +121,37 @@ class BlockingRemotingClient(BaseClient):
 
         raises  ConnectError, ConnectionLost, RequestTimeout after ``timeout`` seconds, Overloaded, ClientClosed
         """
+        if threading.get_ident() in self._inside and os.getpid() == self._pid:
+            return self._invoke_apart(address, command, timeout)
         deadline = self.clock.monotonic() + timeout
         channel = self.connect(address, timeout, request_name(command.code))
         self._prepare(address, command)
         try:
-            response = channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+            response = self._answer_of(channel, command, deadline)
             goes_away = response.code == ResponseCode.GO_AWAY
         except Retired:  # another thread heard of it since we have the channel
             goes_away = True
         if goes_away:
             response = self._repeat_elsewhere(address, channel, command, deadline)
+        self._show(address, command, response)
+        return response
+
+    def _invoke_apart(self, address: str, command: RemotingCommand, timeout: float) -> RemotingCommand:
+        """Ask over a connection of its own: the shared one may be in the middle of what a signal has interrupted."""
+        deadline = self.clock.monotonic() + timeout
+        what = request_name(command.code)
+        limit = min(self._connect_timeout, timeout)
+        if self._closed:
+            raise ClientClosed(f"{what} at {address}: the client is closed")
+        opened: list[socket.socket] = []
+        try:
+            sock = self._open(address, self.clock.monotonic() + limit, limit, what, opened)
+            channel = BlockingChannel(self, sock, address)
+            self._prepare(address, command)
+            response = channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+        finally:
+            for each in opened:
+                each.close()
         self._show(address, command, response)
         return response
 
@@ -261,7 +284,15 @@ class BlockingRemotingClient(BaseClient):
             raise exchange.no_time_left(command.code, address)
         channel = self.connect(address, left, request_name(command.code))
         command.opaque = next_opaque()
-        return channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+        return self._answer_of(channel, command, deadline)
+
+    def _answer_of(self, channel: BlockingChannel, command: RemotingCommand, deadline: float) -> RemotingCommand:
+        thread = threading.get_ident()
+        try:
+            self._inside.add(thread)
+            return channel.invoke(command, max(0.0, deadline - self.clock.monotonic()))
+        finally:
+            self._inside.discard(thread)
 
     def _retire(self, address: str, channel: BlockingChannel) -> None:
         """Let a new connection take the place of one whose server goes away; what it still owes may arrive."""
