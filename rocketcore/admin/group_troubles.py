@@ -108,10 +108,11 @@ def troubles(state: GroupCondition) -> list[Trouble]:
             )
         )  # fmt: skip
     if state.dead_letters:
+        named = f"-- {group}" if group.startswith("-") else group
         found.append(
             Trouble(
                 "dead letters", "warn", f"{state.dead_letters} messages failed for the last time",
-                f"rocket dlq show {group}; rocket dlq redrive {group}",
+                f"rocket dlq show {named}; rocket dlq redrive {named}",
             )
         )  # fmt: skip
     return found

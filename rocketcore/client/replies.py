@@ -14,7 +14,7 @@ from rocketcore.client.config import ClientConfig, ConsumerConfig, ProducerConfi
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.sender import Sender
 from rocketcore.codes import CLIENT_INNER_PRODUCER_GROUP
-from rocketcore.errors import ClientClosed, Overloaded
+from rocketcore.errors import BrokerError, ClientClosed, Overloaded
 from rocketcore.message import Message, ReplyFuture
 from rocketcore.service import Clock
 from rocketcore.warning import warn
@@ -23,6 +23,8 @@ __all__ = ["Replies"]
 
 logger = logging.getLogger(__name__)
 
+_NOBODY: Final = "push reply message fail, channel of <"
+"""What a broker says where the client that asked is gone."""
 MOST_UNDER_WAY: Final = 10_000
 """Replies that were handed over and are not sent yet; one more is refused."""
 
@@ -65,7 +67,10 @@ class Replies:
         except BaseException as error:
             closed = isinstance(error, asyncio.CancelledError)
             failure = ClientClosed("the consumer was closed before the reply was sent") if closed else error
-            warn(logger, "reply not sent group=%s topic=%s error=%s", self._group, reply.topic, failure)
+            if isinstance(error, BrokerError) and _NOBODY in error.remark:
+                logger.info("nobody waits for this reply any more group=%s topic=%s", self._group, reply.topic)
+            else:
+                warn(logger, "reply not sent group=%s topic=%s error=%s", self._group, reply.topic, failure)
             future.set_exception(failure)
             if not isinstance(error, Exception):
                 raise
