@@ -432,7 +432,8 @@ class ServerProcess:
                 stdin=subprocess.PIPE,  # which ends with this process, and the server with it
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env=environment,
+                # Who started this process hears of it, not of each server.
+                env={key: value for key, value in (environment or os.environ).items() if key != "NOTIFY_SOCKET"},
                 process_group=0,
                 text=True,
             )

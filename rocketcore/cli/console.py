@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rocketcore.cli.notify import notify
 from rocketcore.cli.options import Settings, command, current, log_to_stderr
 from rocketcore.cli.render import progress
 from rocketcore.errors import ConfigError
@@ -74,10 +75,19 @@ def console(
         click.echo(json.dumps({"event": "ready", "address": address, "url": f"http://{address}/", "pid": os.getpid()}))
         sys.stdout.flush()
         ended_by: list[int] = []
+
+        def end(number: int, _: object) -> None:
+            ended_by.append(number)
+            server.should_exit = True  # it may come before the server has handlers of its own
+
         for number in (signal.SIGTERM, signal.SIGINT):
             # The server ends at these by itself, and raises them again for those who had them before.
-            signal.signal(number, lambda number, _: ended_by.append(number))
-        server.run([listening])
+            signal.signal(number, end)
+        notify("READY=1")
+        try:
+            server.run([listening])
+        finally:
+            notify("STOPPING=1")
     return 130 if signal.SIGINT in ended_by else 0
 
 

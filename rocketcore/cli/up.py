@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketcore.cli.console import console_option, console_port_option, running_console
+from rocketcore.cli.notify import notify
 from rocketcore.cli.options import Folder, command, end_signals, log_to_stderr
 from rocketcore.cli.render import check_stream_form, progress, show_line
 from rocketcore.cli.servers import (
@@ -153,7 +154,11 @@ def up(
         )
         where = ", ".join(map(str, servers.broker_stores))
         progress(f"messages are in {where}" + ("" if store else ", deleted at the end"))
-        wait_or_signal(ended, servers.check)
+        notify("READY=1")
+        try:
+            wait_or_signal(ended, servers.check)
+        finally:
+            notify("STOPPING=1")
     return 130 if ended_by[0] == signal.SIGINT else 0
 
 

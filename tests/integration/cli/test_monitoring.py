@@ -51,18 +51,26 @@ def listening(name: str) -> Iterator[socket.socket]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["namesrv", "start"], ["broker", "start"], ["broker", "start", "--shards", "2"]],
-    ids=["name server", "broker", "shards"],
+    [
+        ["namesrv", "start", "--listen", "127.0.0.1:0", "--home", "."],
+        ["broker", "start", "--listen", "127.0.0.1:0", "--store", "."],
+        ["broker", "start", "--shards", "2", "--listen", "127.0.0.1:0", "--store", "."],
+        ["up", "--no-console", "--port", "0", "--store", "."],
+        ["up", "--no-console", "--port", "0", "--store", ".", "--brokers", "2"],
+        ["console", "--listen", "127.0.0.1:0"],
+    ],
+    ids=["name server", "broker", "shards", "up", "up with processes", "console"],
 )
 def test_who_started_a_server_is_told_when_it_is_ready_and_when_it_stops(tmp_path: Path, arguments: list[str]) -> None:
     path = str(tmp_path / "notify")
-    folder = "--store" if "broker" in arguments else "--home"
-    command = [sys.executable, "-m", "rocketcore.cli.main", *arguments, "--listen", "127.0.0.1:0"]
-    env = {**os.environ, **SMALL_FILES, "NOTIFY_SOCKET": path, "ROCKETCORE_NAMESRV_ADDR": "127.0.0.1:1"}
+    command = [sys.executable, "-m", "rocketcore.cli.main", *arguments]
+    env = {**os.environ, **SMALL_FILES, "NOTIFY_SOCKET": path}
+    if "start" in arguments:
+        env["ROCKETCORE_NAMESRV_ADDR"] = "127.0.0.1:1"
     with (
         listening(path) as told,
         subprocess.Popen(
-            [*command, folder, str(tmp_path)], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as server,
     ):
         try:
