@@ -124,6 +124,13 @@ def check_seconds(what: str, seconds: object) -> None:
         raise ConfigError(f"{what} is a number of seconds, got {seconds!r}")
 
 
+def check_max_wait(seconds: float) -> None:
+    """Refuse what is no number of seconds from 0 on."""
+    check_seconds("max_wait", seconds)
+    if seconds < 0:
+        raise ConfigError(f"max_wait is a number of seconds, at least 0, got {seconds!r}")
+
+
 def check_max_messages(limit: object) -> None:
     """Refuse what is no number of messages."""
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:

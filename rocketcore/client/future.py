@@ -322,7 +322,10 @@ class SendFuture:
     def _wait(self, timeout: float | None) -> None:
         self._batch.check_process()
         if asyncio._get_running_loop() is self._batch.loop:
-            raise ConfigError("the message is not sent yet: await the future on its event loop")
+            raise ConfigError(
+                "the message is not sent yet, and this thread sends it: await the future in a coroutine; in a callback"
+                " of send_nowait use add_done_callback(), where to_future().result() would wait for itself too"
+            )
         gate = threading.Lock()
         gate.acquire()
         self._when_done(gate.release)

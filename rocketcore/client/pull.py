@@ -258,7 +258,8 @@ class PullConsumer(GroupConsumer):
         that has gone, or was sought in or reset meanwhile, is not stored, and a warning says so.
 
         offsets  of each queue the offset of the next message to read; or the last message of a queue that is done
-        raises   ConfigError for anything else, and for an offset of a queue that this consumer does not read
+        raises   ConfigError for anything else, for an offset of a queue that this consumer does not read, and for one
+                 beyond the end of its queue
         """
         asked = offsets is not None and not isinstance(offsets, ReceivedMessage)
         if offsets is not None and not isinstance(offsets, ReceivedMessage):
@@ -270,9 +271,18 @@ class PullConsumer(GroupConsumer):
             offsets = self._next_of(offsets)
         else:
             offsets = {self.reader_of(queue).process_queue.queue: offset for queue, offset in offsets.items()}
+            for queue, offset in offsets.items():
+                await self._check_not_beyond(queue, offset)
         for queue, offset in offsets.items():
             self.offsets.update(queue, offset, reset=True)
         await self.offsets.persist(offsets, asked=asked, commit=True)
+
+    async def _check_not_beyond(self, queue: MessageQueue, offset: int) -> None:
+        """Refuse an offset behind the end of a queue: the messages up to it would be passed over."""
+        if offset > self.reader_of(queue).process_queue.polled:
+            end = await find_offset(self.instance, queue, "last")
+            if offset > end:
+                raise ConfigError(f"{queue} ends at offset {end}, asked to commit {offset}")
 
     def _next_of(self, message: ReceivedMessage) -> dict[MessageQueue, int]:
         """Return what to store for a message that is done: nothing where its queue is no longer what it came from."""

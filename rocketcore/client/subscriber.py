@@ -198,7 +198,9 @@ class Subscriber:
         return with_namespace(topic, self.config.namespace)
 
     def wire_queue(self, queue: MessageQueue) -> MessageQueue:
-        """Return a queue by the name that brokers know its topic by."""
+        """Return a queue by the name that brokers know its topic by; raises ConfigError for what is no queue."""
+        if not isinstance(queue, MessageQueue):
+            raise ConfigError(f"a queue is a MessageQueue, as queues() returns them, got {queue!r}")
         return MessageQueue(self.wire_topic(queue.topic), queue.broker, queue.queue_id)
 
     def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:

@@ -110,7 +110,7 @@ class Subscription(Coroutine[Any, Any, None]):
         await self._consumer.join_topic(self._noted)
 
     def _begun(self) -> Coroutine[Any, Any, None]:
-        if self._coroutine is None:
+        if self._coroutine is None or getattr(self._coroutine, "cr_frame", self) is None:  # who awaits once more joins
             self._coroutine = self._join()
         return self._coroutine
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 from rocketcore.client.blocking import blocking, on_loop
-from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, check_max_messages, check_seconds
+from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, check_max_messages, check_max_wait
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.handler import BatchHandler, MessageHandler, batched
 from rocketcore.client.listeners import refuse_in_listener
@@ -318,7 +318,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
         tag, sql      as ``subscribe``
         """
         check_max_messages(max_messages)
-        check_seconds("max_wait", max_wait)
+        check_max_wait(max_wait)
         set_handler = self.subscribe(topic, tag=tag, sql=sql)
         subscription = BatchSubscription(topic, max_messages, max_wait, set_handler)
         if handler is not None:

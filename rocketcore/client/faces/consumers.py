@@ -13,7 +13,7 @@ from rocketcore.client.config import (
     ConsumerOptions,
     NameServers,
     check_max_messages,
-    check_seconds,
+    check_max_wait,
 )
 from rocketcore.client.faces.guard import Face, guarded, guarded_call, soon
 from rocketcore.client.group_consumer import GroupConsumer
@@ -150,7 +150,7 @@ class PushConsumer(_Member[PushLogic]):
         tag, sql      as ``subscribe``
         """
         check_max_messages(max_messages)
-        check_seconds("max_wait", max_wait)
+        check_max_wait(max_wait)
         subscription = BatchSubscription(self._subscription(topic, tag, sql), topic, max_messages, max_wait)
         if handler is not None:
             subscription(handler)
