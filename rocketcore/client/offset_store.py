@@ -154,6 +154,8 @@ class RemoteOffsetStore(OffsetStore):
         """What ``keep`` has begun; a broker that hangs keeps it for a while."""
         self._hung: dict[str, float] = {}
         """Brokers that did not answer in time, and until when ``keep`` leaves them alone."""
+        self._unsure: set[MessageQueue] = set()
+        """Queues of which a 0 was read, which may stand for none: it is written when the member notes its place."""
         self._sought: set[MessageQueue] = set()
         self._asked: set[MessageQueue] = set()
         """Queues whose next store somebody asked for: it counts also where the group is further."""
@@ -179,15 +181,19 @@ class RemoteOffsetStore(OffsetStore):
         if offset is None or offset < 0:
             self._note_known(queue, address)
             return None
-        self._offsets[queue] = offset
-        # A 0 may stand for none, and is written then: a broker of 4.9 resets no group that has none in some queue.
+        self._offsets[queue] = self._written[queue] = offset
         if offset:
-            self._written[queue] = offset
             self._note_known(queue, address)
+        else:
+            self._unsure.add(queue)
         return offset
 
     def update(self, queue: MessageQueue, offset: int, *, reset: bool = False) -> None:
         super().update(queue, offset, reset=reset)
+        if queue in self._unsure:
+            # As Java's members do: a broker of 4.9 resets no group that has no offset in some queue.
+            self._unsure.discard(queue)
+            self._written.pop(queue, None)
         if queue in self._sought:
             self._sought.discard(queue)
             self._asked.add(queue)
@@ -368,7 +374,7 @@ class RemoteOffsetStore(OffsetStore):
 
     def forget(self, queue: MessageQueue) -> None:
         super().forget(queue)
-        for held in (self._sought, self._asked):
+        for held in (self._sought, self._asked, self._unsure):
             held.discard(queue)
         for table in (self._refused, self._known, self._connections):
             table.pop(queue, None)

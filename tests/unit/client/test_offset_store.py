@@ -227,6 +227,28 @@ def test_a_group_without_an_offset_gets_one_by_a_commit_alone(way: str, stored: 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("way", ["at intervals", "close", "commit"])
+def test_a_member_stores_that_it_stands_at_the_first_message(way: str) -> None:
+    """A broker of 4.9 resets no group that has no offset in some queue; what another has stored meanwhile stays."""
+
+    async def main() -> None:
+        offsets = Offsets()
+        offsets.table["G", "T", 1] = 0
+        store, late = remote(offsets), remote(offsets)
+        for each in (store, late):
+            await each.read(QUEUE)
+            each.update(QUEUE, 0)
+        del offsets.table["G", "T", 1]
+        await WAYS[way](store)
+        assert (offsets.table, offsets.updates) == ({("G", "T", 1): 0}, 1)
+        await WAYS[way](store)
+        offsets.table["G", "T", 1] = 7
+        await WAYS[way](late)
+        assert (offsets.table, offsets.updates) == ({("G", "T", 1): 7}, 1)
+
+    asyncio.run(main())
+
+
 def test_a_seek_counts_until_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         offsets, clock = Offsets(), ManualClock()
