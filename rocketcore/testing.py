@@ -259,6 +259,24 @@ class _Topics:
             raise TopicExists(topic, made.brokers)
         return topic
 
+    def _drained(self, topic: str, expect: int | None, timeout: float) -> list[ReceivedMessage]:
+        from rocketcore.client.sync import PullConsumer
+
+        deadline = time.monotonic() + timeout
+        messages: list[ReceivedMessage] = []
+        with PullConsumer(self.namesrv, group=DRAIN_GROUP, start_from="first") as consumer:
+            consumer.assign(self._admin.queues(topic))
+            while True:
+                there = sum(bounds.max_offset - bounds.min_offset for bounds in self._admin.topic_stats(topic).values())
+                wanted = max(there, expect or 0)
+                left = deadline - time.monotonic()
+                if len(messages) >= wanted or left <= 0:
+                    break
+                messages += consumer.poll(min(left, 0.25), max_messages=1024)
+        if expect is not None and len(messages) < expect:
+            raise AssertionError(f"{topic} has {len(messages)} messages after {timeout:g} s, {expect} were expected")
+        return sorted(messages, key=lambda message: (message.store_timestamp, message.queue, message.offset))
+
 
 class TestClients(_Topics):
     """What a test gets: topics that no other test uses, and clients of the session's cluster."""
@@ -335,22 +353,7 @@ class TestClients(_Topics):
         timeout  seconds to wait
         raises   AssertionError naming how many came, when fewer than ``expect`` did
         """
-        from rocketcore.client.sync import PullConsumer
-
-        deadline = time.monotonic() + timeout
-        messages: list[ReceivedMessage] = []
-        with PullConsumer(self.namesrv, group=DRAIN_GROUP, start_from="first") as consumer:
-            consumer.assign(self._admin.queues(topic))
-            while True:
-                there = sum(bounds.max_offset - bounds.min_offset for bounds in self._admin.topic_stats(topic).values())
-                wanted = max(there, expect or 0)
-                left = deadline - time.monotonic()
-                if len(messages) >= wanted or left <= 0:
-                    break
-                messages += consumer.poll(min(left, 0.25), max_messages=1024)
-        if expect is not None and len(messages) < expect:
-            raise AssertionError(f"{topic} has {len(messages)} messages after {timeout:g} s, {expect} were expected")
-        return sorted(messages, key=lambda message: (message.store_timestamp, message.queue, message.offset))
+        return self._drained(topic, expect, timeout)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -379,6 +382,12 @@ class AioTestClients(_Topics):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    async def drain(self, topic: str, expect: int | None = None, timeout: float = 5.0) -> list[ReceivedMessage]:
+        """Return all messages of a topic, as ``TestClients.drain``."""
+        import asyncio
+
+        return await asyncio.to_thread(self._drained, topic, expect, timeout)
 
     def producer(self, **options: Any) -> aio.Producer:
         """Return a producer of a group of its own; it is closed at the end of the test."""

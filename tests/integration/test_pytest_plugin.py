@@ -52,6 +52,7 @@ BODY = """
             topic = aio_rocketmq.topic()
             seen = aio_rocketmq.consumer(topic, handler=later)
             await aio_rocketmq.producer().send_batch([rmq.Message(topic, str(i)) for i in range(5)])
+            assert len(await aio_rocketmq.drain(topic, expect=5)) == 5
             await seen.wait_for(5, timeout=20)
             pull = aio_rocketmq.pull_consumer(topic)
             got = []

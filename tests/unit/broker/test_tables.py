@@ -102,6 +102,7 @@ BOUNDS = {
     "state.request_mode:RequestModes._modes": "request_mode.CAPACITY",
     "state.subscription_group:SubscriptionGroups._forbidden": "FORBIDDEN_CAPACITY",
     "state.subscription_group:SubscriptionGroups.table": "subscription_group.CAPACITY",
+    "state.topic_config:TopicConfigs._mended": TOPICS,
     "state.topic_config:TopicConfigs._texts": TOPICS,
     "state.topic_config:TopicConfigs.system_topics": FIXED,
     "state.topic_config:TopicConfigs.table": "topic_config.CAPACITY",
