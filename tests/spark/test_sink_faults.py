@@ -131,7 +131,7 @@ def test_keys_keep_their_queue_when_the_topic_grows(cluster: LocalCluster, make_
     def upstream() -> Iterator[pa.RecordBatch]:
         yield batch(0, 200, keys=20)
         with Admin(cluster.namesrv) as admin:
-            admin.create_topic(topic, queues=7)
+            admin.update_topic(topic, queues=7)
         connect(options).run(instance.refresh_topic(topic))
         yield batch(200, 200, keys=20)
 
@@ -173,7 +173,7 @@ def test_a_write_whose_tasks_saw_other_queues_fails(cluster: LocalCluster, make_
     assert len(first.queues[topic]) == 4
     writer.commit([first, first])
     with Admin(cluster.namesrv) as admin:
-        admin.create_topic(topic, queues=3)
+        admin.update_topic(topic, queues=3)
     second = writer.write(iter([rows]))
     with pytest.raises(RouteNotFound, match="changed during the write, 4 and 6"):
         writer.commit([first, second])

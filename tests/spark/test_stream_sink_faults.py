@@ -379,7 +379,7 @@ def test_a_topic_that_grows_between_batches(
         stream.run(batch_id, batches(range(200), 2, keys=50))
     assert "keys go to other queues" not in caplog.text
     with Admin(cluster.namesrv) as admin:
-        admin.create_topic(topic, queues=3)
+        admin.update_topic(topic, queues=3)
     stream.run(2, batches(range(200), 2, keys=50))
     assert f"keys go to other queues than before topic={topic} queues=6 before=4" in caplog.text
 

@@ -259,7 +259,7 @@ def test_available_now_reads_what_was_there(cluster: LocalCluster, make_topic: M
     query.source.prepareForTriggerAvailableNow()
     fill(cluster, topic, range(1000, 1500))
     with Admin(cluster.namesrv) as admin:
-        admin.create_topic(topic, queues=3)
+        admin.update_topic(topic, queues=3)
     clock.advance(ROUTE_SECONDS)
     assert query.batches() == list(range(1000)), "the last batch has less than minOffsetsPerTrigger"
     assert len(query.end[topic]) == 4
@@ -281,7 +281,7 @@ def test_a_queue_that_comes_is_read_from_its_begin(
     query = Query(cluster, topic, clock=clock, startingOffsets=starting)
     assert query.batches() == []
     with Admin(cluster.namesrv) as admin:
-        admin.create_topic(topic, queues=2)
+        admin.update_topic(topic, queues=2)
     fill(cluster, topic, range(100))
     if stopped:
         query.source.stop()
@@ -326,7 +326,7 @@ def test_queues_that_go(cluster: LocalCluster, make_topic: MakeTopic, stopped: b
     if emptied:
         assert query.batches() == list(range(100))
     with Admin(cluster.namesrv) as admin:
-        admin.create_topic(topic, queues=1)
+        admin.update_topic(topic, queues=1)
     if stopped:
         query = Query(cluster, topic, checkpoint=query.end)
     clock.advance(ROUTE_SECONDS)

@@ -257,7 +257,7 @@ def test_without_a_name_server(tmp_path: Path, caplog: pytest.LogCaptureFixture)
             assert caplog.text.count("no name server answers, the routes stay as they are") == 1
             moves.set()
             with Admin(cluster.namesrv) as admin:
-                admin.create_topic("T", queues=3)
+                admin.update_topic("T", queues=3)
             deadline = time.monotonic() + 30
             while len(query.end["T"]) < 3 and time.monotonic() < deadline:
                 clock.advance(ROUTE_SECONDS)
