@@ -19,7 +19,7 @@ def take(message: rmq.ReceivedMessage) -> None:
     if step == "paid" and message.reconsume_times == 0:
         raise rmq.RetryLater(delay=1)  # the bank does not answer: this order waits, and the steps behind it
     done.setdefault(order, []).append(step)
-    print(order, step, flush=True)
+    print(f"{order} {step}\n", end="", flush=True)  # one write: threads share stdout
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from rocketcore.admin.client import Admin
 from rocketcore.console.console import MOST_REQUESTS
 from rocketcore.console.pages.history import MOST_GROUPS
 from rocketcore.local import LocalCluster
+from tests.fixtures.waiting import until
 from tests.integration.console.conftest import Browser
 from tests.integration.console.test_pages import requests_of
 from tests.integration.console.test_writes import refused
@@ -103,6 +104,7 @@ def test_a_consumers_page_has_what_it_owns_and_what_its_threads_do(browser: Brow
     assert {row["topic"] for row in found["queues"]} >= {consumed.message.queue.topic}
     assert found["properties"]["PROP_CONSUME_TYPE"]
     assert found["stack"] is None
+    until(lambda: browser.api(f"/group?name={consumed.group}")["queues"])  # the group has stored an offset of each
     by_group = browser.api(f"/group?name={consumed.group}")
     queue = consumed.message.queue
     assert by_group["owners"][f"{queue.topic}/{queue.broker}/{queue.queue_id}"] == [consumed.client_id]
