@@ -295,6 +295,7 @@ def column(values: list[Any], kind: pa.DataType | None = None) -> pa.Array:
 
 
 MOMENT = datetime(2024, 5, 1, 12, 30, 15, 250000)
+RUN_ENDS = pa.RunEndEncodedArray
 TYPES: dict[str, tuple[pa.Array, Any]] = {
     "bool": (column([True]), True),
     **{f"int{bits}": (column([-5], pa.type_for_alias(f"int{bits}")), -5) for bits in (8, 16, 32, 64)},
@@ -341,7 +342,7 @@ TYPES: dict[str, tuple[pa.Array, Any]] = {
     "large_list_view": (column([[1]], pa.large_list_view(pa.int8())), [1]),
     "struct": (column([{"a": 1, "b": [MOMENT]}]), {"a": 1, "b": ["2024-05-01T12:30:15.250000"]}),
     "map": (column([[("k", 1), ("l", None)]], pa.map_(pa.string(), pa.int8())), {"k": 1, "l": None}),
-    "run ends": (pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array(["r", None])), "r"),
+    "run ends": (RUN_ENDS.from_arrays([1, 2], ["r", None], pa.run_end_encoded(pa.int32(), pa.string())), "r"),
 }  # fmt: skip
 """Name → a column with one value and a null, and what the value is in JSON; ``raw:`` the digits of a number."""
 
@@ -355,13 +356,15 @@ if hasattr(pa, "json_"):  # from pyarrow 19 on
 @pytest.mark.parametrize("suffix", TABLES)
 @pytest.mark.parametrize("name", TYPES)
 def test_types_of_columns(tmp_path: Path, name: str, suffix: str) -> None:
-    """What pyarrow cannot write as parquet is no case; of seconds parquet makes milliseconds."""
+    """What pyarrow cannot write as parquet, or read again itself, is no case; of seconds parquet makes milliseconds."""
     values, wanted = TYPES[name]
     if suffix == "parquet" and name in ("time32[s]", "timestamp[s]"):
         wanted += ".000"
     table = pa.table({"n": pa.array(range(len(values))), "value": values})
     try:
         data = parquet(table) if suffix == "parquet" else arrow(table, stream=suffix == "arrows")
+        if suffix == "parquet":
+            pq.read_table(pa.BufferReader(data))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         assert suffix == "parquet"
         return
