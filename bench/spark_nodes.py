@@ -77,7 +77,7 @@ def make_topics(namesrv: str, size: int) -> tuple[dict[str, str], dict[str, str]
     written, kept = ({"nameServer": namesrv, "topic": f"{name}-{size}"} for name in ("written", "kept"))
     with rmq.Admin(namesrv) as admin:
         for target in (written, kept):
-            admin.create_topic(target["topic"], queues=QUEUES)
+            admin.create_topic(target["topic"], queues=QUEUES, exist_ok=True)
     return written, kept
 
 

@@ -71,7 +71,7 @@ class Broker:
     def options(self, topic: str) -> dict[str, str]:
         """Make a topic and return how Spark reaches it."""
         with rmq.Admin(self.namesrv) as admin:
-            admin.create_topic(topic, queues=QUEUES)
+            admin.create_topic(topic, queues=QUEUES, exist_ok=True)
         return {"nameServer": self.namesrv, "topic": topic}
 
 
