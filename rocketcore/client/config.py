@@ -318,12 +318,7 @@ class ConsumerConfig(ClientConfig):
         "AVG", "allocation strategy: a name or a function", property="allocateMessageQueueStrategy"
     )
     rebalance_interval: float = setting(20.0, "between checks of who owns which queue", unit="s")
-    persist_interval: float = setting(
-        5.0,
-        "between offset commits",
-        unit="s",
-        property="persistConsumerOffsetInterval",
-    )
+    persist_interval: float = setting(5.0, "between offset commits", unit="s", property="persistConsumerOffsetInterval")
     close_timeout: float = setting(
         10.0, "longest wait for handlers on close", unit="s", property="awaitTerminationMillisWhenShutdown"
     )
