@@ -13,7 +13,8 @@ from unittest.mock import patch
 import pytest
 
 from bench import data
-from rocketcore.broker.store import GetStatus, MessageStore, StoreConfig, StoredMessage, property_reader
+from rocketcore.broker.store import GetStatus, MessageStore, StoreConfig, StoredMessage
+from rocketcore.broker.store.reading import property_reader
 from rocketcore.filter_sql import compile_sql
 
 UNITS = 800

@@ -19,7 +19,14 @@ from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.gate import Gate
 from rocketcore.broker.hosts import advertised_ip
+from rocketcore.broker.later.delay import DelayService
+from rocketcore.broker.later.timer import TimerService
 from rocketcore.broker.outer_api import OuterApi
+from rocketcore.broker.pop.ack import PopAckProcessor
+from rocketcore.broker.pop.journal import PopJournal
+from rocketcore.broker.pop.processor import PopProcessor
+from rocketcore.broker.pop.service import PopService
+from rocketcore.broker.pop.state import PopState
 from rocketcore.broker.processors.absent import AbsentProcessor
 from rocketcore.broker.processors.acknowledge import Acknowledger
 from rocketcore.broker.processors.admin import AdminProcessor
@@ -27,8 +34,6 @@ from rocketcore.broker.processors.assignment import AssignmentProcessor
 from rocketcore.broker.processors.cleaning import CleaningProcessor
 from rocketcore.broker.processors.client import ClientProcessor
 from rocketcore.broker.processors.consumer import ConsumerProcessor
-from rocketcore.broker.processors.pop import PopProcessor
-from rocketcore.broker.processors.pop_ack import PopAckProcessor
 from rocketcore.broker.processors.pull import PullProcessor
 from rocketcore.broker.processors.query import QueryProcessor
 from rocketcore.broker.processors.recall import RecallProcessor
@@ -38,26 +43,21 @@ from rocketcore.broker.processors.reset import ResetProcessor
 from rocketcore.broker.processors.send import SendProcessor
 from rocketcore.broker.processors.send_back import SendBackProcessor
 from rocketcore.broker.processors.statistics import StatisticsProcessor
-from rocketcore.broker.processors.transaction import TransactionProcessor
 from rocketcore.broker.runtime_info import RuntimeInfo
-from rocketcore.broker.services.delay import DelayService
-from rocketcore.broker.services.pop import PopService
-from rocketcore.broker.services.pop_journal import PopJournal
-from rocketcore.broker.services.timer import TimerService
-from rocketcore.broker.services.transaction import TransactionService
-from rocketcore.broker.services.transaction_check import TransactionCheck
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
 from rocketcore.broker.state.consumer_filter import ConsumerFilters
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile, StateWriter
 from rocketcore.broker.state.live_settings import LiveSettings
-from rocketcore.broker.state.pop_state import PopState
 from rocketcore.broker.state.queue_locks import QueueLocks
 from rocketcore.broker.state.request_mode import RequestModes
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import SNAPSHOT_SECONDS, BrokerStats
 from rocketcore.broker.store import MessageStore, StoreConfig
+from rocketcore.broker.transactions.check import TransactionCheck
+from rocketcore.broker.transactions.processor import TransactionProcessor
+from rocketcore.broker.transactions.service import TransactionService
 from rocketcore.codes import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketcore.errors import ConfigError
 from rocketcore.protocol.bodies.route import TopicRouteData

@@ -6,7 +6,7 @@ message that asks for something is said once. What it asks for is looked at in t
 decides where it goes (Java: ``HookUtils.handleScheduleMessage``, 5.5.0):
 
 level  DELAY, a number above 0: it waits in the queue of its level
-time   TIMER_…: it waits in the queue of the timer, or is refused (``services/timer.py``)
+time   TIMER_…: it waits in the queue of the timer, or is refused (``later/timer.py``)
 
 The services that bring a message to where it was meant for put it past the gate: its properties still say what it asked
 for, and it must not wait again. A message that is part of a transaction comes here when it is committed.
@@ -19,8 +19,8 @@ import asyncio
 from rocketcore._fast.properties import encode_properties
 from rocketcore._fast.record import delay_level
 from rocketcore._fast.sends import ASKS_TIMER, asked_by
-from rocketcore.broker.services.delay import schedule
-from rocketcore.broker.services.timer import TimerService
+from rocketcore.broker.later.delay import schedule
+from rocketcore.broker.later.timer import TimerService
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import BrokerStats
 from rocketcore.broker.store import MessageStore, PutResult, PutStatus, StoredMessage

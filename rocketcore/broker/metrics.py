@@ -15,11 +15,11 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.pop.state import PopState
 from rocketcore.broker.runtime_info import earliest_time
 from rocketcore.broker.slices import Slices
 from rocketcore.broker.stat_items import StatItem
 from rocketcore.broker.state.client_table import ClientChannel
-from rocketcore.broker.state.pop_state import PopState
 from rocketcore.broker.stats import (
     GROUP_GET_NUMS,
     GROUP_GET_SIZE,

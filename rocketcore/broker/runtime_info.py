@@ -11,13 +11,13 @@ import json
 from collections.abc import Hashable
 
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.services.delay import DelayService
-from rocketcore.broker.services.timer import TimerService
-from rocketcore.broker.services.transaction import TransactionService
+from rocketcore.broker.later.delay import DelayService
+from rocketcore.broker.later.timer import TimerService
 from rocketcore.broker.state.discord import told
 from rocketcore.broker.stats import Totals
 from rocketcore.broker.store import MessageStore, StoreConfig
-from rocketcore.broker.store.record_head import RecordHead
+from rocketcore.broker.store.log.record_head import RecordHead
+from rocketcore.broker.transactions.service import TransactionService
 from rocketcore.codes import CURRENT_VERSION, Version
 from rocketcore.config_file import changed_properties
 from rocketcore.disk import used_ratio

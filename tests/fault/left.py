@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rocketcore.broker.services.pop import ERROR_SECONDS
+from rocketcore.broker.pop.service import ERROR_SECONDS
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import RocketError
 from rocketcore.service import ManualClock

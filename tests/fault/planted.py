@@ -9,7 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.state import json_file
-from rocketcore.broker.store import commit_log, committer, file_system, queue_notes, recovery
+from rocketcore.broker.store import file_system
+from rocketcore.broker.store.keeping import queue_notes
+from rocketcore.broker.store.log import commit_log
+from rocketcore.broker.store.opening import recovery
+from rocketcore.broker.store.writing import committer
 
 __all__ = ["BUGS", "plant"]
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketcore.broker.config import BrokerConfig
-from rocketcore.broker.store.segment_file import segment_name
+from rocketcore.broker.store.log.segment_file import segment_name
 from rocketcore.codes import ResponseCode
 from rocketcore.errors import RocketError
 from rocketcore.service import ManualClock

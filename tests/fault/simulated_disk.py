@@ -22,8 +22,9 @@ import sys
 import threading
 from pathlib import Path
 
-from rocketcore.broker.store import cleaner, message_store
+from rocketcore.broker.store import message_store
 from rocketcore.broker.store.file_system import FileSystem
+from rocketcore.broker.store.keeping import cleaner
 
 LATE_SECONDS = 0.05
 LOG_FILES = 6

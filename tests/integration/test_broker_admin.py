@@ -14,7 +14,7 @@ import pytest
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store.message_store import MessageStore
-from rocketcore.broker.store.recovery import Recovery
+from rocketcore.broker.store.opening.recovery import Recovery
 from rocketcore.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from rocketcore.config_file import parse_properties
 from rocketcore.errors import StoreLocked

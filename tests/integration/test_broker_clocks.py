@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.broker.services.pop import ERROR_SECONDS
+from rocketcore.broker.pop.service import ERROR_SECONDS
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.message import MessageQueue

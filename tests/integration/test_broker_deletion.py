@@ -15,9 +15,9 @@ from typing import Any, cast
 import pytest
 
 from rocketcore.broker.state.json_file import JsonFile
-from rocketcore.broker.store import deleted_topics
-from rocketcore.broker.store.committer import Committer
-from rocketcore.broker.store.queue_notes import QueueNotes
+from rocketcore.broker.store.keeping.queue_notes import QueueNotes
+from rocketcore.broker.store.notes import deleted_topics
+from rocketcore.broker.store.writing.committer import Committer
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader

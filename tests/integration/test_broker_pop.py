@@ -15,10 +15,10 @@ import pytest
 from rocketcore._fast.properties import decode_properties
 from rocketcore.broker.broker import Broker
 from rocketcore.broker.config import BrokerConfig
-from rocketcore.broker.processors.pop import NO_NUMBERS, with_handle
+from rocketcore.broker.pop.processor import NO_NUMBERS, with_handle
+from rocketcore.broker.pop.service import Asked
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import SELECT_ALL
-from rocketcore.broker.services.pop import Asked
 from rocketcore.broker.store import Cold
 from rocketcore.codes import MAX_PROPERTIES_BYTES, RequestCode, ResponseCode
 from rocketcore.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -318,8 +318,8 @@ def test_old_files_stay_as_long_as_something_in_them_is_handed_out(tmp_path: Pat
 
 
 def test_no_more_is_handed_out_than_the_bounds_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketcore.broker.services.pop.PER_QUEUE", 3)
-    monkeypatch.setattr("rocketcore.broker.services.pop.CAPACITY", 5)
+    monkeypatch.setattr("rocketcore.broker.pop.service.PER_QUEUE", 3)
+    monkeypatch.setattr("rocketcore.broker.pop.service.CAPACITY", 5)
 
     async def main() -> None:
         async with running_broker(tmp_path) as client:

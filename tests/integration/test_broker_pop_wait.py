@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from rocketcore.broker.pop import poll as pop_poll
+from rocketcore.broker.pop import service as pop_service
+from rocketcore.broker.pop.poll import HeldPop, PopPoll, Wanted
 from rocketcore.broker.selection import SELECT_ALL
-from rocketcore.broker.services import pop as pop_service
-from rocketcore.broker.services import pop_poll
-from rocketcore.broker.services.held import LONGEST_SECONDS
-from rocketcore.broker.services.long_poll import HeldPull, LongPoll
-from rocketcore.broker.services.pop_poll import HeldPop, PopPoll, Wanted
+from rocketcore.broker.waiting.long_poll import HeldPull, LongPoll
+from rocketcore.broker.waiting.pending_requests import LONGEST_SECONDS
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.topic import TopicConfig
 from rocketcore.protocol.command import RemotingCommand

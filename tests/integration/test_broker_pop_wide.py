@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.broker.processors import pop as pop_processor
+from rocketcore.broker.pop import processor as pop_processor
 from rocketcore.broker.store import Cold
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.group import SubscriptionGroupConfig

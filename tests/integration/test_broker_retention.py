@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rocketcore.broker.store.cleaner import Cleaner
 from rocketcore.broker.store.file_system import FileSystem
+from rocketcore.broker.store.keeping.cleaner import Cleaner
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.topic import KVTable
 from rocketcore.protocol.headers.message import EndTransactionRequestHeader, PullMessageResponseHeader

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.broker.services.transaction import TransactionService
+from rocketcore.broker.transactions.service import TransactionService
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader

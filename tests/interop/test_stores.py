@@ -20,8 +20,8 @@ from uuid import uuid4
 import pytest
 
 import rocketcore as rmq
-from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.file_system import FileSystem
+from rocketcore.broker.store.notes.checkpoint import Checkpoint
 from rocketcore.cli.main import run
 from tests.fixtures.apache import require_java
 from tests.fixtures.processes import Processes, RocketProcess

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rocketcore._fast import index
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.index_file import IndexFile
+from rocketcore.broker.store.index.index_file import IndexFile
 from rocketcore.errors import DecodeError
 from rocketcore.table import Table
 from tests.property.test_record import DAMAGE, damaged

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from rocketcore._fast.consume_queue import UNIT_SIZE, put_blank, put_unit, unit
 from rocketcore._fast.properties import decode_properties, encode_properties
-from rocketcore.broker.store import Cold, MessageStore, property_reader
-from rocketcore.broker.store.consume_queue import ConsumeQueue
-from rocketcore.broker.store.pages import CHUNK_BYTES, LogRange
+from rocketcore.broker.store import Cold, MessageStore
+from rocketcore.broker.store.log.pages import CHUNK_BYTES, LogRange
+from rocketcore.broker.store.queues.consume_queue import ConsumeQueue
+from rocketcore.broker.store.reading import property_reader
 from rocketcore.errors import StoreCorrupted
 from rocketcore.filter_sql import compile_sql
 from tests.fixtures.cold_disk import PAGE, ColdDisk

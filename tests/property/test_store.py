@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rocketcore.broker.store import GetStatus
-from rocketcore.broker.store.damage import DamagedRange
+from rocketcore.broker.store.log.damage import DamagedRange
 from rocketcore.errors import StoreCorrupted
 from tests.fixtures.stores import SEGMENT_BYTES, crash_copy, put, read_queue, records, running_store
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,30 @@ ALLOWED: dict[str, set[str]] = {
 
 UNIMPORTABLE = {"cli"}
 """Layers that nothing else may import."""
+
+FLOORS: dict[str, tuple[str, ...]] = {
+    "broker": (
+        "config hosts selection slices stat_items store",
+        "record state stats",
+        "context later outer_api verify waiting",
+        "gate",
+        "pop transactions",
+        "runtime_info",
+        "metrics processors",
+        "broker",
+    ),
+    "broker.store": (
+        "config file_system flush timed values",
+        "log notes",
+        "queues",
+        "writing",
+        "index reading",
+        "keeping",
+        "figures opening",
+        "message_store verify",
+    ),
+}
+"""Package → its files and folders from the ground up; each imports only from the floors below its own."""
 
 
 def layer_of(module: str) -> str:
@@ -113,6 +138,33 @@ def test_imports_keep_to_the_layers(module: str, path: Path) -> None:
 def test_every_layer_is_listed() -> None:
     unlisted = {layer_of(name) for name, _ in modules()} - set(ALLOWED) - {"", "aio", "cli", "demo"}
     assert not unlisted
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_rooms_import_only_from_floors_below(package: str) -> None:
+    prefix = f"rocketcore.{package}."
+    floor_of = {room: floor for floor, rooms in enumerate(FLOORS[package]) for room in rooms.split()}
+
+    def rooms_of(names: Iterable[str]) -> set[str]:
+        return {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}
+
+    assert rooms_of(MODULES) == set(floor_of)
+    up = set()
+    for module, path in modules():
+        for room in rooms_of({module}):
+            used = rooms_of(imports(path)) - {room}
+            up |= {f"{module} imports {each}" for each in used if floor_of[each] >= floor_of[room]}
+    assert up == set()
+
+
+MOST_FILES = 25
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_folder_has_too_many_files(package: str) -> None:
+    top = PACKAGE / package.replace(".", "/")
+    counts = {folder: len([*folder.glob("*.py")]) for folder in (top, *top.rglob("*")) if folder.is_dir()}
+    assert [folder for folder, count in counts.items() if count > MOST_FILES] == []
 
 
 MOST_LINES = 600

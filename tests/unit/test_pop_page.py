@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.broker.processors import pop as processor
-from rocketcore.broker.processors import pop_ack
-from rocketcore.broker.services import held, pop, pop_poll
+from rocketcore.broker.pop import ack, poll, processor, service
 from rocketcore.broker.state import request_mode
+from rocketcore.broker.waiting import pending_requests
 from tests.fixtures.pages import PAGES
 
 PAGE = (PAGES / "pop.md").read_text()
@@ -18,16 +17,16 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)
 BOUNDS = {
     "messages of one POP": processor._MAX_MESSAGES,
-    "messages that one batch (200151) acknowledges": pop_ack.BATCH_MOST,
-    "messages of a group in a queue that are handed out": pop.PER_QUEUE,
-    "messages of all groups that are handed out": pop.CAPACITY,
-    "invisible time": pop.LONGEST_MILLIS,
+    "messages that one batch (200151) acknowledges": ack.BATCH_MOST,
+    "messages of a group in a queue that are handed out": service.PER_QUEUE,
+    "messages of all groups that are handed out": service.CAPACITY,
+    "invisible time": service.LONGEST_MILLIS,
     "characters of an attempt id": processor.LONGEST_ATTEMPT,
-    "time that a POP waits": held.LONGEST_SECONDS * 1000,
+    "time that a POP waits": pending_requests.LONGEST_SECONDS * 1000,
     "POPs that look at a topic of more than 64 queues at once": processor._WIDE_LOOKS,
-    "POPs of a group and topic that wait": pop_poll.PER_GROUP,
-    "POPs of a topic that wait": pop_poll.PER_TOPIC,
-    "POPs that wait": pop_poll.CAPACITY,
+    "POPs of a group and topic that wait": poll.PER_GROUP,
+    "POPs of a topic that wait": poll.PER_TOPIC,
+    "POPs that wait": poll.CAPACITY,
     "groups and topics with a request mode": request_mode.CAPACITY,
 }
 
@@ -42,7 +41,7 @@ def test_how_often_is_said_in_words() -> None:
     assert "one POP in five" in PAGE
     assert processor._RETRY_FIRST == 1 / 5
     assert "Every minute" in PAGE
-    assert pop.SAVE_SECONDS == 60
+    assert service.SAVE_SECONDS == 60
 
 
 @pytest.mark.parametrize(("file", "name"), TESTS)

@@ -26,8 +26,8 @@ from rocketcore.broker.selection import (
     select_retries,
     unreadable,
 )
-from rocketcore.broker.services.long_poll import HeldPull, LongPoll
 from rocketcore.broker.store import MAX_RECORDS, Cold, GetResult, GetStatus
+from rocketcore.broker.waiting.long_poll import HeldPull, LongPoll
 from rocketcore.codes import (
     CURRENT_VERSION,
     OVERLOAD,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from rocketcore.broker.context import BrokerContext
 from rocketcore.broker.gate import Gate
 from rocketcore.broker.hosts import born_host
-from rocketcore.broker.services.timer_schedule import delete_key
+from rocketcore.broker.later.timer_schedule import delete_key
 from rocketcore.broker.store import PutStatus, StoredMessage
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, DecodeError

@@ -1,10 +1,10 @@
 """The message store: commit log, consume queues, recovery. It knows files and messages, not requests."""
 
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
-from rocketcore.broker.store.index_query import IndexQuery, QueryResult
+from rocketcore.broker.store.index.index_query import IndexQuery, QueryResult
+from rocketcore.broker.store.log.pages import Cold
 from rocketcore.broker.store.message_store import MessageStore
-from rocketcore.broker.store.pages import Cold
-from rocketcore.broker.store.reader import MAX_RECORDS
+from rocketcore.broker.store.reading.reader import MAX_RECORDS
 from rocketcore.broker.store.values import GetResult, GetStatus, PutResult, PutRows, PutStatus, StoredMessage
 
 __all__ = [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rocketcore.broker.store.cleaner import Cleaner
-from rocketcore.broker.store.commit_log import CommitLog
-from rocketcore.broker.store.committer import Committer
-from rocketcore.broker.store.dispatch import Dispatcher
-from rocketcore.broker.store.queue_repairs import QueueRepairs
-from rocketcore.broker.store.records import Records
+from rocketcore.broker.store.keeping.cleaner import Cleaner
+from rocketcore.broker.store.keeping.repair_schedule import QueueRepairs
+from rocketcore.broker.store.log.commit_log import CommitLog
+from rocketcore.broker.store.reading.records import Records
+from rocketcore.broker.store.writing.committer import Committer
+from rocketcore.broker.store.writing.dispatch import Dispatcher
 
 __all__ = ["StoreFigures"]
 

@@ -26,31 +26,31 @@ from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rocketcore.broker.store.appender import Appender
-from rocketcore.broker.store.cleaner import Cleaner
-from rocketcore.broker.store.cold_reads import ColdReads
-from rocketcore.broker.store.commit_log import CommitLog
-from rocketcore.broker.store.committer import Committer
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
-from rocketcore.broker.store.consume_queue import QueueFiles
-from rocketcore.broker.store.dispatch import Arrival, Dispatcher
 from rocketcore.broker.store.figures import StoreFigures
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.index import MessageIndex
-from rocketcore.broker.store.index_query import IndexQuery, QueryResult
-from rocketcore.broker.store.log_begin import LogBegin
-from rocketcore.broker.store.lookups import Lookups
-from rocketcore.broker.store.pages import Cold, Pages
-from rocketcore.broker.store.queue_notes import QueueNotes
-from rocketcore.broker.store.queue_repairs import QueueRepairs
-from rocketcore.broker.store.queue_saver import QueueSaver
-from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.reader import Reader
-from rocketcore.broker.store.records import Records
-from rocketcore.broker.store.recovery import Recovery
-from rocketcore.broker.store.store_folder import StoreFolder
-from rocketcore.broker.store.topic_deletion import TopicDeletion
+from rocketcore.broker.store.index.index_query import IndexQuery, QueryResult
+from rocketcore.broker.store.index.message_index import MessageIndex
+from rocketcore.broker.store.keeping.cleaner import Cleaner
+from rocketcore.broker.store.keeping.log_begin import LogBegin
+from rocketcore.broker.store.keeping.queue_notes import QueueNotes
+from rocketcore.broker.store.keeping.queue_saver import QueueSaver
+from rocketcore.broker.store.keeping.repair_schedule import QueueRepairs
+from rocketcore.broker.store.keeping.topic_deletion import TopicDeletion
+from rocketcore.broker.store.log.commit_log import CommitLog
+from rocketcore.broker.store.log.pages import Cold, Pages
+from rocketcore.broker.store.opening.recovery import Recovery
+from rocketcore.broker.store.opening.store_folder import StoreFolder
+from rocketcore.broker.store.queues.consume_queue import QueueFiles
+from rocketcore.broker.store.queues.queue_table import QueueTable
+from rocketcore.broker.store.reading.cold_reads import ColdReads
+from rocketcore.broker.store.reading.lookups import Lookups
+from rocketcore.broker.store.reading.reader import Reader
+from rocketcore.broker.store.reading.records import Records
 from rocketcore.broker.store.values import GetResult
+from rocketcore.broker.store.writing.appender import Appender
+from rocketcore.broker.store.writing.committer import Committer
+from rocketcore.broker.store.writing.dispatch import Arrival, Dispatcher
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 
 if TYPE_CHECKING:

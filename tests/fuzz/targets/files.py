@@ -17,9 +17,9 @@ from rocketcore.broker.state.consumer_offset import ConsumerOffsets
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.subscription_group import SubscriptionGroups
 from rocketcore.broker.state.topic_config import TopicConfigs
-from rocketcore.broker.store.checkpoint import Checkpoint
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.queue_bounds import MAGIC, QueueBounds, pack_rows
+from rocketcore.broker.store.notes.checkpoint import Checkpoint
+from rocketcore.broker.store.notes.queue_bounds import MAGIC, QueueBounds, pack_rows
 from rocketcore.client.offset_store import load_offsets
 from rocketcore.config_file import config_properties, load_config, parse_properties, read_properties, write_properties
 from rocketcore.errors import ConfigError

@@ -13,8 +13,8 @@ from rocketcore._fast.properties import decode_properties
 from rocketcore._fast.timer_heap import timer_code_due
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.gate import Gate
+from rocketcore.broker.later.timer import TimerService
 from rocketcore.broker.record import RecordReader
-from rocketcore.broker.services.timer import TimerService
 from rocketcore.broker.state.json_file import JsonFile
 from rocketcore.broker.state.topic_config import TopicConfigs
 from rocketcore.broker.stats import BrokerStats

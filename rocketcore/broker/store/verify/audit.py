@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rocketcore._fast.record import STORED_COLUMNS, scan_stored
-from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
-from rocketcore.broker.store.damage import DamagedRange
 from rocketcore.broker.store.file_system import entries
-from rocketcore.broker.store.folder_lock import FolderLock
-from rocketcore.broker.store.queue_ends import remember_ends
-from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.record_head import HEAD_BYTES, RecordHead
-from rocketcore.broker.store.recovery import LogScan
-from rocketcore.broker.store.segment_file import Segment
+from rocketcore.broker.store.log.damage import DamagedRange
+from rocketcore.broker.store.log.record_head import HEAD_BYTES, RecordHead
+from rocketcore.broker.store.log.segment_file import Segment
+from rocketcore.broker.store.notes.checkpoint import Notes
+from rocketcore.broker.store.opening.folder_lock import FolderLock
+from rocketcore.broker.store.opening.recovery import LogScan
+from rocketcore.broker.store.queues.consume_queue import ConsumeQueue, QueueFiles
+from rocketcore.broker.store.queues.queue_ends import remember_ends
+from rocketcore.broker.store.queues.queue_table import QueueTable
 from rocketcore.broker.store.verify.files import AuditedLog, ReadOnlyFiles
 from rocketcore.broker.store.verify.index import audit_index
 from rocketcore.broker.store.verify.notes import read_notes

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rocketcore._fast.mapped import PaddedMap
-from rocketcore.broker.store.checkpoint import Notes
-from rocketcore.broker.store.commit_log import CommitLog
 from rocketcore.broker.store.config import RECORD_OVERHEAD, UNIT_SIZE, StoreConfig
-from rocketcore.broker.store.damage import PAGE_BYTES, FileFaults, is_full
 from rocketcore.broker.store.file_system import FileSystem, entries
-from rocketcore.broker.store.index_files import IndexNote
-from rocketcore.broker.store.segment_file import Segment, find_files, is_log_name, segment_name
+from rocketcore.broker.store.index.index_folder import IndexNote
+from rocketcore.broker.store.log.commit_log import CommitLog
+from rocketcore.broker.store.log.damage import PAGE_BYTES, FileFaults, is_full
+from rocketcore.broker.store.log.segment_file import Segment, find_files, is_log_name, segment_name
+from rocketcore.broker.store.notes.checkpoint import Notes
 from rocketcore.broker.store.verify.report import Report
 from rocketcore.errors import StoreCorrupted
 from rocketcore.service import SYSTEM_CLOCK

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocketcore._fast.index import END_OFFSET
-from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.config import StoreConfig
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.index import log_view
-from rocketcore.broker.store.index_file import IndexFile
-from rocketcore.broker.store.index_files import IndexFiles
+from rocketcore.broker.store.index.index_file import IndexFile
+from rocketcore.broker.store.index.index_folder import IndexFiles
+from rocketcore.broker.store.index.message_index import log_view
+from rocketcore.broker.store.notes.checkpoint import Notes
 from rocketcore.broker.store.verify.files import AuditedLog
 from rocketcore.broker.store.verify.report import Report
 from rocketcore.printable import error_text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocketcore.broker.store.checkpoint import Checkpoint, Notes, RunMark
-from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.index_files import IndexNote
-from rocketcore.broker.store.queue_bounds import QueueBounds
+from rocketcore.broker.store.index.index_folder import IndexNote
+from rocketcore.broker.store.notes.checkpoint import Checkpoint, Notes, RunMark
+from rocketcore.broker.store.notes.deleted_topics import DeletedTopics
+from rocketcore.broker.store.notes.queue_bounds import QueueBounds
 from rocketcore.broker.store.verify.report import Report
 
 __all__ = ["read_notes"]

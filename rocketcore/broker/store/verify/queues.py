@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rocketcore._fast.consume_queue import put_blank, unit
-from rocketcore.broker.store.checkpoint import Notes
 from rocketcore.broker.store.config import UNIT_SIZE
-from rocketcore.broker.store.consume_queue import (
+from rocketcore.broker.store.file_system import entries
+from rocketcore.broker.store.log.segment_file import is_log_name, written_ranges
+from rocketcore.broker.store.notes.checkpoint import Notes
+from rocketcore.broker.store.notes.queue_bounds import unpack_rows
+from rocketcore.broker.store.queues.consume_queue import (
     MAX_QUEUE_ID,
     ConsumeQueue,
     DamagedUnit,
     Units,
     is_blank,
 )
-from rocketcore.broker.store.file_system import entries
-from rocketcore.broker.store.queue_bounds import unpack_rows
-from rocketcore.broker.store.queue_table import QueueTable
-from rocketcore.broker.store.segment_file import is_log_name, written_ranges
+from rocketcore.broker.store.queues.queue_table import QueueTable
 from rocketcore.broker.store.timed import TIMED_TOPICS
 from rocketcore.broker.store.verify.files import AuditedLog, subfolders
 from rocketcore.broker.store.verify.report import Report

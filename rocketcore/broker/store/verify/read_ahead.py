@@ -6,7 +6,7 @@ import errno
 import os
 
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.segment_file import Segment
+from rocketcore.broker.store.log.segment_file import Segment
 
 __all__ = ["ReadAhead"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from rocketcore.broker.store.consume_queue import ConsumeQueue
+from rocketcore.broker.store.queues.consume_queue import ConsumeQueue
 
 __all__ = ["Damage", "Kind", "LostMessages", "PutAside", "Report"]
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus, deleted_topics
-from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store import FlushDiskType, MessageStore, PutStatus
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.queue_bounds import QueueBounds
+from rocketcore.broker.store.notes import deleted_topics
+from rocketcore.broker.store.notes.checkpoint import Checkpoint
+from rocketcore.broker.store.notes.queue_bounds import QueueBounds
 from rocketcore.errors import StoreError
 from rocketcore.service import ManualClock
 from tests.fixtures.retention import life

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from rocketcore.broker.store import PutStatus
-from rocketcore.broker.store.checkpoint import RunMark
 from rocketcore.broker.store.config import FlushDiskType
-from rocketcore.broker.store.deleted_topics import DeletedTopics
 from rocketcore.broker.store.file_system import FileSystem
+from rocketcore.broker.store.notes.checkpoint import RunMark
+from rocketcore.broker.store.notes.deleted_topics import DeletedTopics
 from rocketcore.errors import StoreCorrupted
 from tests.fixtures.stores import SEGMENT_BYTES, crash_copy, message, put, read_queue, records, running_store, stored
 

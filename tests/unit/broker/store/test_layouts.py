@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from rocketcore.broker.store import StoreConfig, consume_queue
-from rocketcore.broker.store.checkpoint import Checkpoint
+from rocketcore.broker.store import StoreConfig
 from rocketcore.broker.store.config import parse_delay_levels
-from rocketcore.broker.store.consume_queue import ConsumeQueue, QueueFiles
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.queue_bounds import QueueBounds, pack_rows
+from rocketcore.broker.store.notes.checkpoint import Checkpoint
+from rocketcore.broker.store.notes.queue_bounds import QueueBounds, pack_rows
+from rocketcore.broker.store.queues import consume_queue
+from rocketcore.broker.store.queues.consume_queue import ConsumeQueue, QueueFiles
 from rocketcore.broker.store.timed import delivery_time
 from rocketcore.config_file import config_properties, load_config
 from rocketcore.errors import ConfigError

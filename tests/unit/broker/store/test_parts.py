@@ -11,19 +11,19 @@ from typing import cast
 import pytest
 
 from rocketcore.broker.store import GetStatus, PutStatus
-from rocketcore.broker.store.checkpoint import Checkpoint
-from rocketcore.broker.store.cleaner import Cleaner
-from rocketcore.broker.store.cold_reads import ColdReads
 from rocketcore.broker.store.file_system import FileSystem, LostWrite
-from rocketcore.broker.store.index import MessageIndex
-from rocketcore.broker.store.log_begin import LogBegin
-from rocketcore.broker.store.pages import Pages
-from rocketcore.broker.store.queue_bounds import QueueBounds
-from rocketcore.broker.store.queue_notes import QueueNote
-from rocketcore.broker.store.reader import Reader
-from rocketcore.broker.store.records import Records
-from rocketcore.broker.store.segment_file import Segment
-from rocketcore.broker.store.topic_deletion import TopicDeletion
+from rocketcore.broker.store.index.message_index import MessageIndex
+from rocketcore.broker.store.keeping.cleaner import Cleaner
+from rocketcore.broker.store.keeping.log_begin import LogBegin
+from rocketcore.broker.store.keeping.queue_notes import QueueNote
+from rocketcore.broker.store.keeping.topic_deletion import TopicDeletion
+from rocketcore.broker.store.log.pages import Pages
+from rocketcore.broker.store.log.segment_file import Segment
+from rocketcore.broker.store.notes.checkpoint import Checkpoint
+from rocketcore.broker.store.notes.queue_bounds import QueueBounds
+from rocketcore.broker.store.reading.cold_reads import ColdReads
+from rocketcore.broker.store.reading.reader import Reader
+from rocketcore.broker.store.reading.records import Records
 from rocketcore.errors import StoreError, StoreLocked
 from rocketcore.service import SYSTEM_CLOCK
 from tests.fixtures.retention import Disk

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.broker.store.segment_file import Segment
+from rocketcore.broker.store.log.segment_file import Segment
 from tests.fixtures.stores import message, put, read_queue, running_store, stored
 
 

@@ -1,0 +1,1 @@
+"""Messages that wait: for their delay level, or for a time."""

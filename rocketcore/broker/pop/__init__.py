@@ -1,0 +1,1 @@
+"""POP: messages handed out for a time and acknowledged one by one, from the requests to the journal."""

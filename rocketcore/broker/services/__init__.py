@@ -1,1 +1,0 @@
-"""Background work of the broker: delayed delivery and held pulls."""

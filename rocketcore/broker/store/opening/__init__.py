@@ -1,0 +1,1 @@
+"""How a store is opened: its folder and lock, and recovery after a crash."""

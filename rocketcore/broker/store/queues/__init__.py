@@ -1,0 +1,1 @@
+"""The consume queues: one queue, the table of all, where they end, and how a damaged one is repaired."""

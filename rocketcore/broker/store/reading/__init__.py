@@ -1,0 +1,1 @@
+"""How messages go out: reads of a queue, single records, and those that wait for the disk."""

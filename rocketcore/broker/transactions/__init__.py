@@ -1,0 +1,1 @@
+"""Transactions: half messages, how each ends, and how producers are asked."""
