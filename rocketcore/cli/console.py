@@ -15,7 +15,7 @@ import click
 
 from rocketcore.cli.notify import notify
 from rocketcore.cli.options import Settings, command, current, log_to_stderr
-from rocketcore.cli.render import progress
+from rocketcore.cli.render import progress, run_without_stdout
 from rocketcore.errors import ConfigError
 from rocketcore.printable import error_text
 
@@ -61,6 +61,7 @@ def console(
         password = click.prompt("password", hide_input=True, confirmation_prompt=True, err=True)
         click.echo(account_line(add, "viewer" if viewer else "admin", password))
         return 0
+    run_without_stdout()
     accounts = accounts_of(auth)
     log_to_stderr()
     check_extra()

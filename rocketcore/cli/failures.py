@@ -39,7 +39,7 @@ __all__ = ["CommandFailed", "Failure", "failure_of"]
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_NOT_ALLOWED, EXIT_UNREACHABLE, EXIT_PARTLY = 1, 2, 3, 4, 5, 6
 EXIT_TIMEOUT, EXIT_INTERRUPTED = 124, 130
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What a write to stdout fails with; files of the store have errors of their own."""
 
 _TLS_HINT = "--tls-ca names its authority, --tls-insecure asks for none; a server without TLS wants no --tls"

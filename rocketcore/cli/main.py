@@ -12,9 +12,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from io import TextIOWrapper
+from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 from itertools import pairwise
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
@@ -348,14 +348,27 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+class _Missing(FileIO):
+    """What stands for a stream that the process was started without."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, "stdout is closed") from None
+
+
 def _open_streams() -> None:
     """Give stdin, stdout and stderr to a process that was started without, and let stdout show every character.
 
-    A print to a stderr that is None goes to stdout, which is data.
+    A print to a stderr that is None goes to stdout, which is data. That data is lost without a stdout: every write to
+    the one made here fails, as it would on a full disk.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for name, mode in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the process ends
+            number = os.open(os.devnull, mode)
+            buffered = BufferedReader(FileIO(number)) if name == "stdin" else BufferedWriter(_Missing(number, "w"))
+            setattr(sys, name, TextIOWrapper(buffered, encoding="utf-8"))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

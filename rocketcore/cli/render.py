@@ -9,6 +9,7 @@ addresses and drops columns. Names and values come from the network, so every fo
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import sys
@@ -35,6 +36,7 @@ __all__ = [
     "print_line",
     "progress",
     "reader_may_leave",
+    "run_without_stdout",
     "show_line",
     "show_object",
     "show_rows",
@@ -320,3 +322,13 @@ def _yaml(value: Any, depth: int) -> list[str]:
         else:
             lines.append(f"{pad}{lead} {json_text(item)}")
     return lines
+
+
+def run_without_stdout() -> None:
+    """Lead stdout nowhere where the process was started without one; for servers, whose work is not what they print."""
+    try:
+        flags = fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL)
+    except (OSError, ValueError):  # it is no file
+        return
+    if flags & os.O_ACCMODE == os.O_RDONLY:  # which ``main`` opened in its place
+        discard(sys.stdout)

@@ -20,6 +20,7 @@ from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.cli.failures import EXIT_USAGE, CommandFailed
 from rocketcore.cli.notify import notify
 from rocketcore.cli.options import Folder, command, current, log_file_option, log_to_stderr
+from rocketcore.cli.render import run_without_stdout
 from rocketcore.config_file import (
     BadSetting,
     check_properties,
@@ -280,6 +281,7 @@ def serve(make: Callable[[], Server], also: Mapping[str, object] | None = None) 
     from rocketcore.cli.log_file import reopen_logs
     from rocketcore.transport.server.listener import raise_descriptor_limit
 
+    run_without_stdout()
     keep_heap()
     raise_descriptor_limit()
     ended_by: list[int] = []

@@ -21,6 +21,7 @@ from rocketcore.child import command_line
 from rocketcore.cli.failures import EXIT_INTERRUPTED
 from rocketcore.cli.log_file import reopen_logs
 from rocketcore.cli.notify import NOTIFY_SOCKET, notify
+from rocketcore.cli.render import run_without_stdout
 from rocketcore.service import SYSTEM_CLOCK, Backoff
 
 __all__ = ["Supervisor"]
@@ -58,6 +59,7 @@ class Supervisor:
 
         Say on stdout when all answer for the first time.
         """
+        run_without_stdout()
         return asyncio.run(self._run())
 
     async def _run(self) -> int:

@@ -15,7 +15,7 @@ import click
 from rocketcore.cli.console import console_option, console_port_option, running_console
 from rocketcore.cli.notify import notify
 from rocketcore.cli.options import Folder, command, end_signals, log_to_stderr
-from rocketcore.cli.render import check_stream_form, progress, show_line
+from rocketcore.cli.render import check_stream_form, progress, run_without_stdout, show_line
 from rocketcore.cli.servers import (
     Sources,
     check_bind,
@@ -85,6 +85,7 @@ def up(
     from rocketcore.nameserver.config import NameServerConfig
     from rocketcore.transport.tls.server_settings import TLS_SETTINGS
 
+    run_without_stdout()
     log_to_stderr()
     refuse_tls()
     check_stream_form()

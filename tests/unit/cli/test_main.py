@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,6 +169,14 @@ def test_what_was_found_is_no_success_because_its_reader_has_gone(tmp_path: Path
         assert (done.returncode, "error" in done.stderr) == (1, False), done.stderr
 
 
+def without(closed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command for which a shell closes a stream: ``>&-``."""
+    line = f'"$0" -m rocketcore.cli.main "$@" {closed}'
+    return subprocess.run(
+        ["bash", "-c", line, sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 UNREACHABLE = ["topic", "list", "--namesrv", "127.0.0.1:1"]
 
 
@@ -189,20 +198,44 @@ def test_a_full_disk(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "closed", "code"),
     [
-        (["version"], ">&-", 0), (["version", "-o", "json"], ">&-", 0), (UNREACHABLE, "2>&-", 5),
-        (["produce", "t", "--namesrv", "127.0.0.1:1"], "<&-", 0), (["bench", "codec", "--seconds", "0.001"], "2>&-", 0),
+        (UNREACHABLE, "2>&-", 5), (["bench", "codec", "--seconds", "0.001"], "2>&-", 0),
+        (["produce", "t", "--namesrv", "127.0.0.1:1"], "<&-", 0),
     ],
 )  # fmt: skip
 def test_a_process_without_its_streams(arguments: list[str], closed: str, code: int) -> None:
-    line = f'"$0" -m rocketcore.cli.main "$@" {closed}'
-    done = subprocess.run(
-        ["bash", "-c", line, sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = without(closed, *arguments)
     assert done.returncode == code, done.stderr
     assert "error" not in done.stderr
     if closed == "2>&-":
         assert "crc-32 of" not in done.stdout.splitlines()[:1], "progress is no data"
         assert "error" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["version"], ["version", "-o", "json"], ["--version"], ["--help"], ["topic", "--help"], ["config", "path"],
+        ["config", "show"], ["metrics", "rules"], ["completion", "bash"], ["namesrv", "start", "-p"],
+        ["broker", "start", "-p"], ["bench", "codec", "--seconds", "0.001"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_result_that_has_nowhere_to_go(arguments: list[str]) -> None:
+    done = without(">&-", *arguments)
+    assert done.returncode == 1
+    assert "writing its output: stdout is closed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_runs_without_a_stdout(tmp_path: Path) -> None:
+    line = 'exec "$0" -m rocketcore.cli.main namesrv start --listen 127.0.0.1:0 --home "$1" >&-'
+    arguments = ["bash", "-c", line, sys.executable, str(tmp_path)]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        assert any("name server started" in told for told in server.stderr)
+        server.send_signal(signal.SIGTERM)
+        _, told = server.communicate(timeout=30)
+    assert server.returncode == 0, told
 
 
 def test_a_locale_without_our_characters() -> None:
