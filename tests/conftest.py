@@ -3,6 +3,7 @@
 pytest_plugins = [
     "tests.fixtures.examples",
     "tests.fixtures.alone",
+    "tests.fixtures.signals",
     "tests.fixtures.outcomes",
     "tests.fixtures.shares",
     "tests.fixtures.java",

@@ -67,9 +67,13 @@ def test_servers_of_a_program_import_nothing_from_the_working_folder(folder: Pat
 
 
 def first_line(*command: str | Path, cwd: Path, **variables: str) -> str:
-    """Return the first line that a child says, which lives as long as its standard input."""
+    """Return the first line that a child says, which lives as long as its standard input.
+
+    variables  of its environment; it looks for modules in no other folder, though the tests' own environment names some
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
     with subprocess.Popen(
-        command, cwd=cwd, env={**os.environ, **variables}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, cwd=cwd, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
         return child.stdout.readline()

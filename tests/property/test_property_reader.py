@@ -115,7 +115,7 @@ CHUNKS = st.integers(0, 15).map(lambda chunk: chunk * CHUNK_BYTES)
 UNIT_DAMAGE = st.tuples(st.integers(0, 119), st.sampled_from(["blank", "size", "place", "negative", "tiny", "gone"]))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     expression=st.sampled_from(EXPRESSIONS),
     first=st.integers(0, MESSAGES - 1),
@@ -129,6 +129,7 @@ UNIT_DAMAGE = st.tuples(st.integers(0, 119), st.sampled_from(["blank", "size", "
     loaded=st.sets(CHUNKS, min_size=6),
     failed=st.sets(CHUNKS, max_size=1),
 )
+@example("TRUE", 0, 1, 1, 1, [(0, "blank"), (0, "size")], [], True, 5 * SEGMENT, set(), set())
 @example("TRUE", 0, 120, 120, 1 << 20, [], [], True, 5 * SEGMENT, {at * CHUNK_BYTES for at in range(16)}, {CHUNK_BYTES})
 def test_ways_are_alike(
     scene: Scene,
@@ -204,7 +205,7 @@ def damage_unit(units: bytearray, index: int, kind: str) -> None:
     if kind == "blank":
         put_blank(units, at, 1)
     elif kind == "size":
-        put_unit(units, at, physical_offset, size + 1, code)
+        put_unit(units, at, physical_offset, size ^ 1, code)
     elif kind == "place":
         put_unit(units, at, physical_offset + 1, size, code)
     elif kind == "tiny":

@@ -31,11 +31,10 @@ from tests.fixtures.tls import FOLDER
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a command that hears Ctrl-C, also where the tests run in the background, which has it ignored.
+    """Start a command that ends with the tests.
 
-    It ends with the tests. The pipe that says so is none of ``communicate()``, which would close it at once.
+    The pipe that says so is none of ``communicate()``, which would close it at once.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     theirs, ours = os.pipe()
     try:
         process = subprocess.Popen(
@@ -48,7 +47,6 @@ def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         raise
     finally:
         os.close(theirs)
-        signal.signal(signal.SIGINT, before)
     weakref.finalize(process, os.close, ours)
     return process
 
