@@ -418,19 +418,19 @@ class Sender:
         end = monotonic() + timeout
         attempts: Attempts | None = None
         result: SendResult | None = None
+        fixed = message_group is not None or queue is not None
+        further = 0 if fixed else self.config.retries
+        avoid: Collection[int] = ()
         while True:
             publisher = self._publishers.find(topic)
             if publisher is None:
                 publisher = await self.publisher(topic, end - monotonic())
-            target = self.target(publisher, message_group, queue, () if attempts is None else attempts.avoid)
+            target = self.target(publisher, message_group, queue, avoid)
             if target is None:  # a new route has none but those that failed
                 assert attempts is not None, "without an attempt no broker is avoided"
                 attempts.avoid.clear()
                 continue
             failure: RocketError | None = None
-            fixed = message_group is not None or queue is not None
-            further = (0 if fixed else self.config.retries) if attempts is None else attempts.further
-            avoid = () if attempts is None else attempts.avoid
             try:
                 limit = self._attempt_timeout(publisher, end - monotonic(), further, avoid)
                 result = await self.attempt(target, outgoing, limit)
@@ -441,6 +441,7 @@ class Sender:
             attempts = attempts or Attempts(topic, further)
             if not await self.another_follows(attempts, target, failure, end, fixed=fixed):
                 break
+            further, avoid = attempts.further, attempts.avoid
         if result is not None:
             return result
         raise attempts.error(timeout)
@@ -465,7 +466,9 @@ class Sender:
         brokers = publisher.brokers
         if avoid:
             brokers = len({target.broker_number for target in publisher.targets}.difference(avoid))
-        return min(left, max(left / max(1, min(further + 1, brokers)), LEAST_SHARE))
+        if brokers <= 1:
+            return left
+        return min(left, max(left / min(further + 1, brokers), LEAST_SHARE))
 
     async def another_follows(
         self, attempts: Attempts, target: SendTarget, error: RocketError | None, end: float, *, fixed: bool
@@ -554,15 +557,16 @@ class Sender:
         if self._tracer is not None:
             self._tracer.close()
 
-    async def attempt(self, target: SendTarget, outgoing: Outgoing, timeout: float) -> SendResult:
-        """Send once; raises what the transport or the broker says against it."""
+    def attempt(self, target: SendTarget, outgoing: Outgoing, timeout: float) -> Awaitable[SendResult]:
+        """Send once when that is awaited; raises what the transport or the broker says against it."""
+        # No coroutine of its own: a send is woken through each that stands between it and the answer.
         if not self._hooks:
-            return await self._attempt(target, outgoing, timeout)
+            return self._attempt(target, outgoing, timeout)
 
         async def send(context: SendContext, outgoing: Outgoing) -> SendResult:
             return await self._attempt(target, outgoing, timeout, context)
 
-        return await seen_by_hooks(self._hooks, self._clock, self.config.group, target, outgoing, send)
+        return seen_by_hooks(self._hooks, self._clock, self.config.group, target, outgoing, send)
 
     @property
     def has_send_hooks(self) -> bool:

@@ -52,6 +52,7 @@ class Logic(Guarded, Protocol):
 
 
 LogicT = TypeVar("LogicT", bound=Logic)
+_running_loop = asyncio._get_running_loop
 
 
 class Guard:
@@ -73,7 +74,7 @@ class Guard:
 
         raises  ConfigError on any loop but the client's own; ForkedClient in a child of the process that started it
         """
-        running = asyncio._get_running_loop()
+        running = _running_loop()
         if running is not None and running is self.loop:
             return False
         if self.loop is not None and self._logic.is_open:
@@ -87,12 +88,12 @@ class Guard:
     def check(self) -> None:
         """Refuse a call that does not wait where it is not made on the client's loop; raises as ``enter``."""
         if not self.is_here:
-            raise self._refusal(asyncio._get_running_loop())
+            raise self._refusal(_running_loop())
 
     @property
     def is_here(self) -> bool:
         """Whether the client may be used here: on its loop, or anywhere where it has none."""
-        running = asyncio._get_running_loop()
+        running = _running_loop()
         return self.loop is None or running is self.loop or not self._logic.is_open
 
     @property
@@ -219,7 +220,10 @@ def guarded(
 
     async def call(self: Face[Any], /, *arguments: P.args, **options: P.kwargs) -> T:
         try:
-            self._guard.enter()
+            guard = self._guard
+            running = _running_loop()
+            if running is None or running is not guard.loop:  # each send comes by here: most need no call to know
+                guard.enter()
             try:
                 coroutine: Coroutine[Any, Any, T] = getattr(self._logic, name)(*arguments, **options)
             except TypeError as error:
