@@ -1,4 +1,4 @@
-"""The examples of README.md as they are written there and in their order, on clusters of our own; and examples/."""
+"""The examples of README.md and of the first pages, as they stand there, on clusters of our own; and examples/."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 
 import rocketcore as rmq
 from rocketcore.cli.main import run as run_rocket
+from rocketcore.errors import TopicNotExist
 from rocketcore.local import LocalCluster
 from rocketcore.spark import write_id
 from tests.fixtures.processes import RocketProcess
@@ -29,24 +30,33 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(60)
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-EXAMPLES = (
-    "make setup", "make demo", "A week of earthquakes", "rocket up", "rocket topic create", "for message in consumer:",
-    "producer.send_nowait(", "producer.request(", "def on_order(", "rmq.PullConsumer(", "rmq.LocalCluster(",
-    "rmq.read_arrow(", "spark.read.", "spark.readStream.format(\"rocketmq\")", "by_hand = ",
-)  # fmt: skip
-"""What only this one of the blocks has, in the order of the page and of the tests below."""
+FIRST = {
+    "README.md": ("producers ── send", "make demo", "pip install", "rocket up", "rocket topic create",
+                  "for message in consumer:", "spark.read."),
+    "docs/install.md": ("make setup", "make demo", "A week of earthquakes"),
+    "docs/tour.md": ("producer.send_nowait(", "producer.request(", "def on_order(", "rmq.PullConsumer(",
+                     "rmq.LocalCluster(", "rmq.read_arrow("),
+    "docs/spark-streams.md": ("spark.read.", "spark.readStream.format(\"rocketmq\")", "by_hand = "),
+}  # fmt: skip
+"""By page, what only one of its blocks has, in the page's order and in that of the tests below."""
 
 
-def example(part: str) -> str:
-    """Return the block that has this part."""
-    [block] = [block for block in BLOCKS if part in block]
-    return str(block)
+def page(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
 
 
-def commands(part: str) -> list[list[str]]:
-    return [shlex.split(line, comments=True) for line in example(part).splitlines()]
+def blocks(name: str) -> list[str]:
+    return re.findall(r"^```(?:python)?\n(.*?)^```$", page(name), re.DOTALL | re.MULTILINE)
+
+
+def example(part: str, name: str) -> str:
+    """Return the block of a page that has this part."""
+    [block] = [block for block in blocks(name) if part in block]
+    return block
+
+
+def commands(part: str, name: str = "README.md") -> list[list[str]]:
+    return [shlex.split(line, comments=True) for line in example(part, name).splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +70,37 @@ def shop() -> Iterator[str]:
         yield running.namesrv
 
 
-def test_every_example_is_here_in_the_order_of_the_page() -> None:
-    assert list(map(example, EXAMPLES)) == BLOCKS
-    texts = re.sub(r"^```.*?^```$", "", PAGE, flags=re.DOTALL | re.MULTILINE)
-    verbs = set(re.findall(r"`(make [a-z-]+)`", texts))
-    assert len(verbs) > 5
-    for target in [*verbs, "make setup", "make demo", "make test"]:
-        assert re.search(rf"^{target.split()[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+@pytest.mark.parametrize("name", FIRST)
+def test_every_example_is_here_in_the_order_of_the_page(name: str) -> None:
+    assert [example(part, name) for part in FIRST[name]] == blocks(name)
 
 
-def test_it_names_the_extras_that_a_user_may_want() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    [told] = re.findall(r"The extras are (.*?); without them", PAGE, re.DOTALL)
-    assert set(re.findall(r"`([a-z0-9]+)`(?= \(|,| and)", told)) == set(extras) - {"bench", "fuzz", "dev"}
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/install.md"])
+def test_every_target_of_make_exists(name: str) -> None:
+    verbs = set(re.findall(r"(?:^|`)make ([a-z-]+)", page(name), re.MULTILINE))
+    assert {"demo", "test"} <= verbs
+    targets = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.MULTILINE))
+    assert verbs <= targets
+
+
+def test_the_readme_is_read_in_two_minutes() -> None:
+    assert len(page("README.md").encode()) <= 5000
+
+
+def test_the_extras_that_a_user_may_want_are_named() -> None:
+    extras = tomllib.loads(page("pyproject.toml"))["project"]["optional-dependencies"]
+    named = re.findall(r"^\| (`.*?`) \|", page("docs/install.md"), re.MULTILINE)
+    assert set(re.findall(r"`([a-z0-9]+)`", " ".join(named))) == set(extras) - {"bench", "docs", "fuzz", "dev"}
 
 
 def test_set_up() -> None:
-    setup, activate = commands("make setup")
+    setup, activate = commands("make setup", "docs/install.md")
     planned = subprocess.run(["make", "-n", "-B", *setup[1:]], cwd=ROOT, capture_output=True, text=True, check=True)
     assert " -m venv .venv\n" in planned.stdout, "where the second line finds what it needs"
     assert activate == [".", ".venv/bin/activate"]
-    assert commands("make demo") == [["make", "demo"], ["make", "test"]]
-    title, *figures = example("A week of earthquakes").splitlines()
+    for name in ("README.md", "docs/install.md"):
+        assert commands("make demo", name) == [["make", "demo"], ["make", "test"]]
+    title, *figures = example("A week of earthquakes", "docs/install.md").splitlines()
     source = (ROOT / "rocketcore" / "demo.py").read_text()
     for shown in (title, *(re.split(" {2,}", line)[1] for line in figures)):
         assert f'"{shown}"' in source, shown
@@ -101,7 +120,7 @@ def test_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
         *_, last = capsys.readouterr().out.splitlines()
         assert last.startswith("orders broker-a/")
         assert last.endswith('  tag=created  keys=order-1  {"id": 1}')
-        sent, *received = run(example("for message in consumer:"), cluster.address, lines=3)
+        sent, *received = run(example("for message in consumer:", "README.md"), cluster.address, lines=3)
         assert sent.startswith("SendStatus.SEND_OK ")
         assert sorted(received) == ["created ('order-1',) {'id': 1}", "created ('order-2',) {'id': 2}"]
     finally:
@@ -116,7 +135,7 @@ def test_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_send(shop: str) -> None:
-    run(example("producer.send_nowait("), shop, rmq=rmq)
+    run(example("producer.send_nowait(", "docs/tour.md"), shop, rmq=rmq)
     with rmq.Admin(shop) as admin:
         assert sum(bounds.max_offset for bounds in admin.topic_stats("metrics").values()) == 100_500
         assert sorted(bounds.max_offset for bounds in admin.topic_stats("order-events").values()) == [0, 0, 0, 3]
@@ -124,12 +143,12 @@ def test_send(shop: str) -> None:
 
 def test_request(shop: str) -> None:
     names: dict[str, Any] = {"rmq": rmq}
-    run(example("producer.request("), shop, **names)
+    run(example("producer.request(", "docs/tour.md"), shop, **names)
 
 
 def test_handlers(shop: str) -> None:
     names: dict[str, Any] = {"rmq": rmq}
-    code = compile(example("def on_order(").replace("127.0.0.1:9876", shop), "example", "exec")
+    code = compile(example("def on_order(", "docs/tour.md").replace("127.0.0.1:9876", shop), "example", "exec")
     runner = threading.Thread(target=exec, args=(code, names))
     runner.start()
     with rmq.Admin(shop) as admin:
@@ -146,13 +165,13 @@ def test_handlers(shop: str) -> None:
 
 def test_pull(shop: str) -> None:
     archived: list[rmq.ReceivedMessage] = []
-    run(example("rmq.PullConsumer("), shop, rmq=rmq, archive=archived.extend)
+    run(example("rmq.PullConsumer(", "docs/tour.md"), shop, rmq=rmq, archive=archived.extend)
     assert b'{"id": 1}' in {message.body for message in archived}
 
 
 def test_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run(example("rmq.LocalCluster("), "")
+    run(example("rmq.LocalCluster(", "docs/tour.md"), "")
     with LocalCluster(store="test-data") as cluster, rmq.Admin(cluster.namesrv) as admin:
         assert sum(bounds.max_offset for bounds in admin.topic_stats("orders").values()) == 1
         with rmq.PullConsumer(cluster.namesrv, group="audit", start_from="first") as consumer:
@@ -168,21 +187,24 @@ def test_columns(shop: str) -> None:
     names: dict[str, Any] = {"rmq": rmq, "record_batch": batch}
     with rmq.Admin(shop) as admin:
         before = sum(bounds.max_offset for bounds in admin.topic_stats("orders").values())
-        exec(example("rmq.read_arrow(").replace("127.0.0.1:9876", shop), names)
+        exec(example("rmq.read_arrow(", "docs/tour.md").replace("127.0.0.1:9876", shop), names)
         assert names["table"].num_rows == before
         assert sum(bounds.max_offset for bounds in admin.topic_stats("orders").values()) == before + 1
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_spark(shop: str, spark: SparkSession) -> None:
-    printed = run(example("spark.read."), shop, spark=spark)
+@pytest.mark.parametrize("name", ["README.md", "docs/spark-streams.md"])
+def test_spark(shop: str, spark: SparkSession, name: str) -> None:
+    def stored(topic: str) -> int:
+        with rmq.Admin(shop) as admin, contextlib.suppress(TopicNotExist):
+            return sum(bounds.max_offset for bounds in admin.topic_stats(topic).values())
+        return 0  # the first write creates its topic
+
+    before = stored("copies")
+    printed = run(example("spark.read.", name), shop, spark=spark)
     assert any("created" in line for line in printed)
-    with rmq.Admin(shop) as admin:
-        copied, orders = (
-            sum(bounds.max_offset for bounds in admin.topic_stats(topic).values()) for topic in ("copies", "orders")
-        )
-    assert copied == orders > 0
+    assert stored("copies") - before == stored("orders") > 0
 
 
 @pytest.mark.spark
@@ -190,7 +212,7 @@ def test_spark(shop: str, spark: SparkSession) -> None:
 def test_a_stream_of_spark(shop: str, spark: SparkSession, tmp_path: Path) -> None:
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="limits came with pyspark 4.2")
     names: dict[str, Any] = {"spark": spark}
-    text = example('spark.readStream.format("rocketmq")').replace("127.0.0.1:9876", shop)
+    text = example('spark.readStream.format("rocketmq")', "docs/spark-streams.md").replace("127.0.0.1:9876", shop)
     exec(text.replace('"checkpoints/', f'"{tmp_path}/c/').replace('"tables/', f'"{tmp_path}/t/'), names)
     table = names["table"]
     table.processAllAvailable()
@@ -207,7 +229,11 @@ def test_a_stream_of_spark(shop: str, spark: SparkSession, tmp_path: Path) -> No
 @pytest.mark.timeout(300)
 def test_streams_of_spark(shop: str, spark: SparkSession, tmp_path: Path) -> None:
     names: dict[str, Any] = {"spark": spark}
-    text = example("by_hand = ").replace("127.0.0.1:9876", shop).replace("checkpoints/", f"{tmp_path}/")
+    text = (
+        example("by_hand = ", "docs/spark-streams.md")
+        .replace("127.0.0.1:9876", shop)
+        .replace("checkpoints/", f"{tmp_path}/")
+    )
     exec(text, names)
     queries = names["query"], names["by_hand"]
     groups: dict[str, set[str]] = {}
