@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-lowest fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint interop apache-tests spark-cluster spark-matrix build package-check clean
+.PHONY: help setup demo test test-lowest fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint docs interop apache-tests spark-cluster spark-matrix build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
@@ -42,7 +42,8 @@ help:
 	@echo 'make sanitize  the tests with kernels that watch every byte they touch (SANITIZE_OPTIONS="tests/unit")'
 	@echo 'make bench     run the benchmarks of the kernels (BENCH_OPTIONS="-k name")'
 	@echo 'make compare   servers and clients beside Apache RocketMQ (COMPARE_OPTIONS="--only nameserver"; JDK, Maven)'
-	@echo 'make lint      ruff, mypy --strict, cython-lint'
+	@echo 'make lint      ruff, mypy --strict, cython-lint, and our prose: length of sentences, habits'
+	@echo 'make docs      the pages as a site, into site/'
 	@echo 'make interop   only the tests against Apache RocketMQ (needs a JDK and Maven)'
 	@echo 'make apache-tests   the integration tests of Apache RocketMQ itself, on our servers (a JDK and Maven; a quarter of an hour)'
 	@echo 'make spark-cluster   Spark on a standalone cluster: a wheel or a packed environment on its nodes, nodes that die (minutes)'
@@ -86,7 +87,7 @@ $(LOWEST)/.stamp: pyproject.toml .ci/lowest_versions.py | setup
 	rm -rf $(LOWEST)
 	$(BIN)/python -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet 'setuptools>=77.0.1' 'Cython>=3.1' wheel
-	$(BIN)/python .ci/lowest_versions.py --without mcp --without fuzz >$(LOWEST)/lowest.txt
+	$(BIN)/python .ci/lowest_versions.py --without mcp --without fuzz --without docs >$(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet -r $(LOWEST)/lowest.txt
 	$(BIN)/python .ci/lowest_versions.py mcp >$(LOWEST)/lowest-mcp.txt
 	$(LOWEST)/bin/python -m pip install --quiet --target $(LOWEST)/mcp -r $(LOWEST)/lowest-mcp.txt
@@ -159,6 +160,18 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/cython-lint $(FAST)
+	$(BIN)/python .ci/prose.py
+
+# An environment of its own: a site needs nothing of ours. The variable silences what Material says of MkDocs 2.
+DOCS := $(VENV)-docs
+docs: $(DOCS)/.stamp
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+
+$(DOCS)/.stamp: pyproject.toml | $(BIN)/python
+	test -x $(DOCS)/bin/python || $(BIN)/python -m venv $(DOCS)
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' >$(DOCS)/docs.txt
+	$(DOCS)/bin/python -m pip install --quiet -r $(DOCS)/docs.txt
+	@touch $@
 
 build: setup
 	$(BIN)/python -m pip install --quiet build
