@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketcore.addresses import host_field, join
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.hosts import advertised_ip
 from rocketcore.broker.later.delay import DelayService
 from rocketcore.broker.later.timer import TimerService
@@ -157,10 +157,10 @@ class Broker:
             totals=context.stats.totals,
             clock=clock,
         )
-        self._gate = Gate(self._store, context.stats, self._topics, self._timer)
-        self._transactions = TransactionService(context, self._gate, self._is_gone)
-        self._check = TransactionCheck(context, self._gate, self._transactions, self._is_gone)
-        self._send = SendProcessor(context, self._acknowledger, self._gate, self._transactions.prepare)
+        self._admission = Admission(self._store, context.stats, self._topics, self._timer)
+        self._transactions = TransactionService(context, self._admission, self._is_gone)
+        self._check = TransactionCheck(context, self._admission, self._transactions, self._is_gone)
+        self._send = SendProcessor(context, self._acknowledger, self._admission, self._transactions.prepare)
         self._pull = PullProcessor(context)
         context.on_settings = self._pull.settings_changed
         self._delay = DelayService(
@@ -181,9 +181,9 @@ class Broker:
             JsonFile(folder / "popState.json"),
             context.writer,
             clock=clock,
-            step=context.slices.step,
+            step=context.cooperative.step,
         )
-        self._pop = PopService(context, self._gate, journal, pop_state)
+        self._pop = PopService(context, self._admission, journal, pop_state)
         self._modes = RequestModes(JsonFile(folder / "messageRequestMode.json"))
         self._pop_processor = PopProcessor(context, self._pop)
         self._store.keep_from(self._pop.needed_from)
@@ -366,10 +366,10 @@ class Broker:
             self._pull,
             self._pop_processor,
             PopAckProcessor(context, self._pop),
-            SendBackProcessor(context, self._gate),
-            TransactionProcessor(context, self._gate, self._transactions),
-            ReplyProcessor(context, self._send, self._acknowledger, self._gate),
-            RecallProcessor(context, self._gate),
+            SendBackProcessor(context, self._admission),
+            TransactionProcessor(context, self._admission, self._transactions),
+            ReplyProcessor(context, self._send, self._acknowledger, self._admission),
+            RecallProcessor(context, self._admission),
             ClientProcessor(context),
             ConsumerProcessor(context),
             ResetProcessor(context, self._offsets_reset, self._resets_stored),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketcore.broker.config import BrokerConfig
-from rocketcore.broker.slices import Slices
+from rocketcore.broker.cooperative import CooperativeWork
 from rocketcore.broker.state.client_table import ConsumerGroup, ConsumerTable, ProducerTable
 from rocketcore.broker.state.consumer_filter import ConsumerFilters
 from rocketcore.broker.state.consumer_offset import ConsumerOffsets
@@ -65,10 +65,10 @@ class BrokerContext:
     rng: random.Random = field(default_factory=random.Random)
     on_settings: Callable[[], None] = lambda: None
     rival: Callable[[], str] = lambda: ""
-    slices: Slices = field(init=False)
+    cooperative: CooperativeWork = field(init=False)
 
     def __post_init__(self) -> None:
-        self.slices = Slices(self.clock)
+        self.cooperative = CooperativeWork(self.clock)
 
     def change_settings(self, config: BrokerConfig) -> None:
         """Go by another configuration from now on."""
@@ -88,7 +88,7 @@ class BrokerContext:
         """Return topic and group of every pair that has offsets, in slices: there may be a million."""
         for place in self.offsets.places():
             yield place
-            await self.slices.step()
+            await self.cooperative.step()
 
     def ensure_retry_topic(self, group: SubscriptionGroupConfig, *, order: bool = False) -> TopicConfig:
         """Return the topic of a group's failed messages; create it where it is missing."""

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from rocketcore.broker.context import BrokerContext
+from rocketcore.broker.cooperative import CooperativeWork
 from rocketcore.broker.pop.state import PopState
 from rocketcore.broker.runtime_info import earliest_time
-from rocketcore.broker.slices import Slices
 from rocketcore.broker.stat_items import StatItem
 from rocketcore.broker.state.client_table import ClientChannel
 from rocketcore.broker.stats import (
@@ -72,8 +72,8 @@ _Samples: TypeAlias = dict[tuple[str, str], list[tuple[str, StatItem]]]
 class _Sheet:
     """The families of one scrape."""
 
-    def __init__(self, clock: Clock, slices: Slices, node: str) -> None:
-        self.slices = slices
+    def __init__(self, clock: Clock, cooperative: CooperativeWork, node: str) -> None:
+        self.cooperative = cooperative
         self.node = node
         self.left_out = 0
         self.reads_end = clock.monotonic() + READ_SECONDS
@@ -113,7 +113,7 @@ class _Sheet:
         for family in self._families.values():
             for part in family.encode():
                 parts.append(part)
-                await self.slices.step()
+                await self.cooperative.step()
         return parts
 
     def _labels(self, labels: str) -> str:
@@ -152,7 +152,7 @@ class BrokerMetrics:
         config = self._context.config
         node = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
         async with self._scraping:
-            sheet = _Sheet(self._context.clock, self._context.slices, label_text(node))
+            sheet = _Sheet(self._context.clock, self._context.cooperative, label_text(node))
             self._add_broker(sheet)
             await self._add_store(sheet)
             await self._add_clients(sheet)
@@ -168,7 +168,7 @@ class BrokerMetrics:
         gauge("rocketmq_topic_number", "Topics that the broker has", len(context.topics.table))
         gauge("rocketmq_consumer_group_number", "Consumer groups that the broker has", len(context.groups.table))
         text = "Requests that wait for the disk; no others wait, as one event loop serves them all"
-        gauge("rocketmq_processor_watermark", text, self._store.figures.waiting_puts, 'processor="send"')
+        gauge("rocketmq_processor_watermark", text, self._store.stats.waiting_puts, 'processor="send"')
         gauge("rocketmq_processor_watermark", text, self._store.reads.waiting_reads, 'processor="pull"')
         gauge("rocketmq_timing_messages", "Messages that wait for their time", self._waiting_timers())
         counter("rocketcore_slow_requests_total", "Requests that took slowRequestMillis or longer", context.slow.count)
@@ -187,7 +187,7 @@ class BrokerMetrics:
         behind = store.max_physical_offset - store.synced_offset
         gauge("rocketmq_storage_flush_behind_bytes", "Bytes that are not on disk yet", behind, labels)
         text = "Bytes that consumers cannot see yet"
-        gauge("rocketmq_storage_dispatch_behind_bytes", text, store.figures.dispatch_behind, labels)
+        gauge("rocketmq_storage_dispatch_behind_bytes", text, store.stats.dispatch_behind, labels)
         size = store.max_physical_offset - store.min_physical_offset
         gauge("rocketcore_storage_log_bytes", "Bytes of the commit log that are kept", size)
         earliest = await self._time_of(sheet, partial(earliest_time, store, self))
@@ -196,9 +196,9 @@ class BrokerMetrics:
             gauge("rocketmq_storage_message_reserve_time_milliseconds", "Age of the oldest message", age, labels)
         counter = sheet.counter
         counter(
-            "rocketcore_damaged_messages_total", "Messages found damaged, and left out", store.figures.damaged_records
+            "rocketcore_damaged_messages_total", "Messages found damaged, and left out", store.stats.damaged_records
         )
-        counter("rocketcore_log_read_errors_total", "Reads of the log that the disk failed", store.figures.read_errors)
+        counter("rocketcore_log_read_errors_total", "Reads of the log that the disk failed", store.stats.read_errors)
         counter(
             "rocketcore_cold_reads_total",
             "Ranges read from the disk for consumers, of the log or a queue",
@@ -209,13 +209,13 @@ class BrokerMetrics:
         context = self._context
         producers: Counter[str] = Counter()
         for group in context.producers.groups():
-            await _count_clients(producers, group.clients.values(), "", sheet.slices)
+            await _count_clients(producers, group.clients.values(), "", sheet.cooperative)
         consumers: Counter[str] = Counter()
         for consumer in context.consumers.groups():
             mode = "" if consumer.consume_type is None else consumer.consume_type.value.lower()
             system = _truth(_is_system(consumer.name))
             lead = {"consumer_group": consumer.name, "consume_mode": mode, "is_system": system}
-            await _count_clients(consumers, consumer.clients.values(), label_text(lead) + ",", sheet.slices)
+            await _count_clients(consumers, consumer.clients.values(), label_text(lead) + ",", sheet.cooperative)
         for name, text, counts in (
             ("rocketmq_producer_connections", "Connections of producers", producers),
             ("rocketmq_consumer_connections", "Connections of consumers", consumers),
@@ -223,7 +223,7 @@ class BrokerMetrics:
             for labels, count in counts.items():
                 if sheet.has_room(1):
                     sheet.gauge(name, text, count, labels)
-                await sheet.slices.step()
+                await sheet.cooperative.step()
 
     async def _add_counters(self, sheet: _Sheet) -> None:
         """What was counted of each topic and group: most of a scrape."""
@@ -237,7 +237,7 @@ class BrokerMetrics:
                 piece = samples[start : start + _SAMPLES_A_STEP]
                 room = sheet.room_for(len(piece))
                 add_lines("".join([f"{lead}{item.value}\n" for lead, item in piece[:room]]))
-                await sheet.slices.step()
+                await sheet.cooperative.step()
 
     async def _samples_of(self, counters: _Counters, sheet: _Sheet) -> _Samples:
         """Return the samples of counters; they hold until others are counted."""
@@ -245,7 +245,7 @@ class BrokerMetrics:
         before, self._counter_leads = self._counter_leads, {}
         for number, (place, item) in enumerate(counters):
             if not number % _SAMPLES_A_STEP:
-                await sheet.slices.step()
+                await sheet.cooperative.step()
             name, key = place
             family = _TOPIC_COUNTERS.get(name) or _GROUP_COUNTERS.get(name)
             if family is None:
@@ -287,14 +287,14 @@ class BrokerMetrics:
 
     async def _lag(self, sheet: _Sheet, topic: str, group: str, queues: int) -> tuple[int, int, int, int | None]:
         """Return the values of ``_LAGS``; no age where it cannot be read."""
-        context, slices = self._context, sheet.slices
+        context, cooperative = self._context, sheet.cooperative
         lag = ready = in_flight = 0
         waiting: list[tuple[int, int]] = []
         committed, pulled = context.offsets.progress(group, topic)
         pops = self._pops.queues
         for queue_id, (begin, end) in enumerate(self._store.bounds(topic, queues)):
             if queue_id and not queue_id % _QUEUES_A_STEP:
-                await slices.step()
+                await cooperative.step()
             done = committed.get(queue_id, 0)
             done = done if begin < done <= end else begin  # behind the end: the queue began anew
             handed = pulled.get(queue_id, 0)
@@ -324,7 +324,7 @@ class BrokerMetrics:
             if stored <= 0:
                 return lag, ready, in_flight, None
             first = stored if first is None else min(first, stored)
-            await slices.step()
+            await cooperative.step()
         return lag, ready, in_flight, 0 if first is None else max(0, context.clock.time_millis() - first)
 
     async def _time_of(self, sheet: _Sheet, read: Callable[[], Awaitable[int]]) -> int:
@@ -339,7 +339,9 @@ class BrokerMetrics:
             return -1
 
 
-async def _count_clients(counts: Counter[str], clients: Iterable[ClientChannel], lead: str, slices: Slices) -> None:
+async def _count_clients(
+    counts: Counter[str], clients: Iterable[ClientChannel], lead: str, cooperative: CooperativeWork
+) -> None:
     for client in list(clients):
         language = "" if client.language is None else client.language.name.lower()
         try:
@@ -348,7 +350,7 @@ async def _count_clients(counts: Counter[str], clients: Iterable[ClientChannel],
             version = str(client.version)
         labels = {"language": language, "version": version, "protocol_type": "remoting"}
         counts[lead + label_text(labels)] += 1
-        await slices.step()
+        await cooperative.step()
 
 
 def _topic_labels(topic: str) -> str:

@@ -381,14 +381,14 @@ def test_a_long_heartbeat_is_read_beside_the_loop(tmp_path: Path) -> None:
     async def scenario(client: BrokerClient) -> None:
         await client.send("T")
         await client.pull("T")  # which makes the group
-        asked, beside = 0, client.broker._context.slices.beside
+        asked, beside = 0, client.broker._context.cooperative.beside
 
         async def counted(work: Callable[[], Any]) -> Any:
             nonlocal asked
             asked += 1
             return await beside(work)
 
-        client.broker._context.slices.beside = counted  # type: ignore[method-assign,assignment]
+        client.broker._context.cooperative.beside = counted  # type: ignore[method-assign,assignment]
         await client.heartbeat("T")
         assert asked == 0
         assert (await client.heartbeat(*(f"T{number}" for number in range(600)))).code == 0

@@ -10,9 +10,9 @@ import pytest
 
 from rocketcore.broker.pop import poll as pop_poll
 from rocketcore.broker.pop import service as pop_service
-from rocketcore.broker.pop.poll import HeldPop, PopPoll, Wanted
+from rocketcore.broker.pop.poll import PendingPop, PopPoll, Wanted
 from rocketcore.broker.selection import SELECT_ALL
-from rocketcore.broker.waiting.long_poll import HeldPull, LongPoll
+from rocketcore.broker.waiting.long_poll import LongPoll, PendingPull
 from rocketcore.broker.waiting.pending_requests import LONGEST_SECONDS
 from rocketcore.codes import RequestCode, ResponseCode
 from rocketcore.protocol.bodies.topic import TopicConfig
@@ -193,9 +193,9 @@ def test_nothing_is_held_for_a_connection_that_closed_nor_for_years() -> None:
         polls = LongPoll(ended.append, lambda topic, queue_id: 0, clock=clock)
         channel = FakeChannel()
 
-        def pull() -> HeldPull:
+        def pull() -> PendingPull:
             header = BrokerClient.pull_header("T")
-            return HeldPull(cast(Channel, channel), RemotingCommand(11), header, SELECT_ALL, clock.monotonic() + 1e9)
+            return PendingPull(cast(Channel, channel), RemotingCommand(11), header, SELECT_ALL, clock.monotonic() + 1e9)
 
         held = pull()
         assert polls.hold(held)
@@ -252,7 +252,7 @@ def test_the_next_is_woken_where_the_connection_of_one_closes_before_it_has_look
         poll = PopPoll(clock=ManualClock())
         looked: list[Turns] = []
 
-        def held(channel: Turns, queue_id: int) -> HeldPop:
+        def held(channel: Turns, queue_id: int) -> PendingPop:
             async def again(_: float) -> None:
                 if channel is dead and closes == "looks":
                     channel.close()
@@ -260,7 +260,7 @@ def test_the_next_is_woken_where_the_connection_of_one_closes_before_it_has_look
                     looked.append(channel)
 
             wanted = Wanted(("T", GROUP), queue_id, SELECT_ALL)
-            return HeldPop(cast(Channel, channel), RemotingCommand(200050), wanted, 0, 10.0, again)
+            return PendingPop(cast(Channel, channel), RemotingCommand(200050), wanted, 0, 10.0, again)
 
         dead, elsewhere, live = Turns(), Turns(), Turns()
         for channel, queue_id in ((dead, -1), (elsewhere, 1), (live, 0)):

@@ -45,7 +45,7 @@ async def wide(broker: Any) -> AsyncIterator[BrokerClient]:
 
 def between(client: BrokerClient, act: Callable[[int], Awaitable[object]]) -> None:
     """Have something done where others have their turn; it is told how often they had before."""
-    slices = client.broker._context.slices
+    slices = client.broker._context.cooperative
     step, number = slices.step, 0
 
     async def stepped() -> None:

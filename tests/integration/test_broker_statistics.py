@@ -95,7 +95,7 @@ def test_long_lists_of_queues_are_made_in_slices(tmp_path: Path, monkeypatch: py
             nonlocal steps
             steps += 1
 
-        monkeypatch.setattr(context.slices, "step", step)
+        monkeypatch.setattr(context.cooperative, "step", step)
         to_end = ResetOffsetRequestHeader(topic="Wide", group="readers", timestamp=-1, force=True)
         for code, question in (
             (RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequestHeader(consumer_group="readers", topic="Wide")),

@@ -62,7 +62,7 @@ def test_only_the_newest_of_two_copies_is_asked_about_after_a_crash(tmp_path: Pa
             [record] = await client.records(HALF)
             copy = record.message
             copy.properties = encode_properties({**text_of(record), "TRAN_PREPARED_QUEUE_OFFSET": "0"})
-            await client.broker._gate.stored(client.broker._store.put(copy))
+            await client.broker._admission.stored(client.broker._store.put(copy))
         async with running_broker(tmp_path, **OFTEN) as client:
             scene = Scene(client)
             await scene.register()
@@ -86,7 +86,7 @@ def test_an_op_message_of_apache_that_names_the_first_copy(tmp_path: Path) -> No
             record.message.properties = encode_properties(text)
             store.put(record.message)
             op = StoredMessage(topic=OP, queue_id=0, body=b"0,", properties=encode_properties({"TAGS": "d"}))
-            await client.broker._gate.stored(store.put(op))
+            await client.broker._admission.stored(store.put(op))
             client.broker._transactions._positions = 1, 0
         async with running_broker(tmp_path, **OFTEN) as client:
             scene = Scene(client)

@@ -58,10 +58,10 @@ UNIMPORTABLE = {"cli"}
 
 FLOORS: dict[str, tuple[str, ...]] = {
     "broker": (
-        "config hosts selection slices stat_items store",
+        "config cooperative hosts selection stat_items store",
         "record state stats",
         "context later outer_api verify waiting",
-        "gate",
+        "admission",
         "pop transactions",
         "runtime_info",
         "metrics processors",
@@ -74,7 +74,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "writing",
         "index reading",
         "keeping",
-        "figures opening",
+        "opening store_stats",
         "message_store verify",
     ),
 }

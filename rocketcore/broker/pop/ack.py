@@ -58,7 +58,7 @@ class PopAckProcessor:
         return RemotingCommand.response(request)
 
     async def acknowledge_batch(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        decoded = self._context.slices.decoded
+        decoded = self._context.cooperative.decoded
         acks = (await decoded(BatchAckMessageRequestBody, request.body)).acks if request.body else []
         if not acks:
             raise BrokerError.of(ResponseCode.NO_MESSAGE, "batch ack request has no acks")

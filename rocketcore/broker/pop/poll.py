@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from rocketcore.broker.selection import Selection
-from rocketcore.broker.waiting.pending_requests import HeldRequests
+from rocketcore.broker.waiting.pending_requests import PendingRequests
 from rocketcore.codes import ResponseCode
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.pop_info import RETRY_V1, RETRY_V2, pop_retry_topic
@@ -24,7 +24,7 @@ from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport import exchange
 from rocketcore.transport.channel import Channel
 
-__all__ = ["CAPACITY", "PER_GROUP", "PER_TOPIC", "HeldPop", "Look", "PopPoll", "Wanted"]
+__all__ = ["CAPACITY", "PER_GROUP", "PER_TOPIC", "Look", "PendingPop", "PopPoll", "Wanted"]
 
 CAPACITY = 100_000
 PER_TOPIC = 10_000
@@ -85,7 +85,7 @@ class Came(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class HeldPop:
+class PendingPop:
     """Who waits for what.
 
     text_length  characters of the texts of the header that says so
@@ -124,13 +124,13 @@ class Look:
         self.anywhere = False
 
 
-class PopPoll(HeldRequests[HeldPop]):
+class PopPoll(PendingRequests[PendingPop]):
     """Held by topic and group. What is woken looks again in a task of its own; the last time at its deadline."""
 
     def __init__(self, *, capacity: int = CAPACITY, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__("broker-pop-poll", self._look_again, capacity=capacity, per_key=PER_GROUP, clock=clock)
         self._stopped = False
-        self._in_turn: deque[HeldPop] = deque()
+        self._in_turn: deque[PendingPop] = deque()
         """Who waited when there was no room of any queue, and has not looked since."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._of_topic: Counter[str] = Counter()
@@ -148,7 +148,7 @@ class PopPoll(HeldRequests[HeldPop]):
             for task in left:  # of connections that do not take their answers
                 task.cancel()
 
-    def hold(self, held: HeldPop) -> bool:
+    def hold(self, held: PendingPop) -> bool:
         if self._stopped or self._of_topic[held.key[0]] >= PER_TOPIC or not super().hold(held):
             return False
         self._of_topic[held.key[0]] += 1
@@ -178,12 +178,12 @@ class PopPoll(HeldRequests[HeldPop]):
         for held in unread:
             self._pass_on(held)
 
-    def _pass_on(self, held: HeldPop) -> None:
+    def _pass_on(self, held: PendingPop) -> None:
         """Wake another for what woke one that could not look."""
         if held.woken_by is not None:
             self._wake_one(held.key, held.woken_by)
 
-    def _look_again(self, held: HeldPop) -> None:
+    def _look_again(self, held: PendingPop) -> None:
         if held.channel.closed:
             self._pass_on(held)
             return
@@ -191,7 +191,7 @@ class PopPoll(HeldRequests[HeldPop]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, held: HeldPop) -> None:
+    async def _answer(self, held: PendingPop) -> None:
         channel, request = held.channel, held.request
         try:
             await channel.turn()
@@ -281,7 +281,7 @@ class PopPoll(HeldRequests[HeldPop]):
             if group in (None, key[1][0]) and key[0] == topic:
                 self._wake(list(self._held.get(key, ())))
 
-    def _forget(self, held: HeldPop) -> None:
+    def _forget(self, held: PendingPop) -> None:
         super()._forget(held)
         self._of_topic[held.key[0]] -= 1
         if held.key not in self._held:

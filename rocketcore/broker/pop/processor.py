@@ -16,7 +16,7 @@ from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.record import encode_stored
 from rocketcore.broker.context import FAQ, BrokerContext
 from rocketcore.broker.pop.order import OrderedPops, order_count_info
-from rocketcore.broker.pop.poll import HeldPop, PopPoll, Wanted
+from rocketcore.broker.pop.poll import PendingPop, PopPoll, Wanted
 from rocketcore.broker.pop.service import LONGEST_MILLIS, Asked, PopService, Taken
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.selection import (
@@ -129,7 +129,7 @@ class PopProcessor:
         code, remark = ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"
         if not taken and header.max_msg_nums > 0 and self._context.clock.monotonic() < deadline:
             again = partial(self._execute, channel, request, header, wanted)
-            if self.poll.hold(HeldPop(channel, request, wanted, header.text_length, deadline, again)):
+            if self.poll.hold(PendingPop(channel, request, wanted, header.text_length, deadline, again)):
                 return None
             code, remark = ResponseCode.POLLING_FULL, "POLLING_FULL"
         if not taken and channel.closed:
@@ -211,7 +211,7 @@ class PopProcessor:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_NOTIFICATION)
         if not has_message and self._context.clock.monotonic() < deadline:
             again = partial(self._notify, channel, request, header, wanted)
-            if self.poll.hold(HeldPop(channel, request, wanted, header.text_length, deadline, again, is_told=True)):
+            if self.poll.hold(PendingPop(channel, request, wanted, header.text_length, deadline, again, is_told=True)):
                 return None
             is_full = True
         answer = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)
@@ -347,7 +347,7 @@ class PopProcessor:
         check  called when others had their turn; what it raises ends the request
         """
         if number and number % _AT_ONCE == 0:
-            await self._context.slices.step()
+            await self._context.cooperative.step()
             if check is not None:
                 check()
 

@@ -24,8 +24,8 @@ from functools import partial
 from typing import Any
 
 from rocketcore._fast.properties import decode_properties, encode_properties
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.pop.journal import PopJournal
 from rocketcore.broker.pop.state import Checkpoint, Entry, PopState, QueueKey
 from rocketcore.broker.record import RecordReader
@@ -98,7 +98,7 @@ class Taken:
 class PopService:
     """Loop thread only; ``load`` follows the store's."""
 
-    def __init__(self, context: BrokerContext, gate: Gate, journal: PopJournal, state: PopState) -> None:
+    def __init__(self, context: BrokerContext, admission: Admission, journal: PopJournal, state: PopState) -> None:
         self.journal = journal
         self.state = state
         self.on_free: Callable[[str, str, int], None] = lambda topic, group, queue_id: None
@@ -115,7 +115,7 @@ class PopService:
         self.revived = 0
         """Messages that came again since the start."""
         self._context = context
-        self._gate = gate
+        self._admission = admission
         self._reader = RecordReader(1)
         self._was_full = False
         """Whether somebody may wait because ``CAPACITY`` was reached."""
@@ -237,7 +237,7 @@ class PopService:
                 return None
             self._move(key, found.next_begin_offset)
         self.on_more(*key)
-        await self._context.slices.step()
+        await self._context.cooperative.step()
         asked.check()
         return None
 
@@ -338,12 +338,12 @@ class PopService:
         """Put entries into the journal and apply them; raises BrokerError where the store does not take them."""
         result = self.journal.put(*entries)
         if result.status is not PutStatus.PUT_OK:
-            raise self._gate.refusal(result)
+            raise self._admission.refusal(result)
         return result
 
     async def stored(self, end_offset: int) -> None:
         """Wait until what was put counts as stored; raises BrokerError where it does not, or not yet."""
-        status = await self._gate.stored(PutResult(PutStatus.PUT_OK, end_offset=end_offset))
+        status = await self._admission.stored(PutResult(PutStatus.PUT_OK, end_offset=end_offset))
         if status is not PutStatus.PUT_OK:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, status.value)
         self._commit_synced()
@@ -421,14 +421,14 @@ class PopService:
         place = message.topic, message.queue_id
         entry: Entry = ["revive", *checkpoint.key, offset, *place, store.next_offset(*place)]
         self.put(entry)
-        result = self._gate.count(message.topic, store.put(message), message.queue_id)
+        result = self._admission.count(message.topic, store.put(message), message.queue_id)
         if result.status is not PutStatus.PUT_OK:
             # From the POP on, or from now where the clock was set back behind it.
             passed = max(self._context.clock.time_millis() - checkpoint.pop_time, 0)
             again = passed + int(ERROR_SECONDS * 1000)
             entry = ["hide", *checkpoint.key, offset, checkpoint.pop_time, again, checkpoint.suspended]
             self.journal.take_back(entry)
-            raise self._gate.refusal(result)
+            raise self._admission.refusal(result)
         self.revived += 1
 
     def _retry_of(self, body: bytes, checkpoint: Checkpoint) -> StoredMessage:

@@ -80,7 +80,7 @@ class AssignmentProcessor:
         members = [] if group is None else group.client_ids
         answer = partial(_answer, asked, counts, members, mode, share)
         is_long = sum(counts.values()) + len(members) * max(share + 1, 1) > _AT_ONCE
-        body = await self._context.slices.beside(answer) if is_long else answer()
+        body = await self._context.cooperative.beside(answer) if is_long else answer()
         return RemotingCommand.response(request, body=body)
 
     def _mode(self, topic: str, group: str) -> tuple[MessageRequestMode, int]:

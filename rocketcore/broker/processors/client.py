@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.slices import AT_ONCE_BYTES
+from rocketcore.broker.cooperative import AT_ONCE_BYTES
 from rocketcore.codes import RETRY_TOPIC_PREFIX, LanguageCode, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError
 from rocketcore.filter import SQL92, TAG
@@ -42,7 +42,7 @@ class ClientProcessor:
         return self._register(channel, request, HeartbeatData.decode(request.body))
 
     async def _long_heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        data = await self._context.slices.decoded(HeartbeatData, request.body)
+        data = await self._context.cooperative.decoded(HeartbeatData, request.body)
         return None if channel.closed else self._register(channel, request, data)
 
     def _register(self, channel: Channel, request: RemotingCommand, data: HeartbeatData) -> RemotingCommand:

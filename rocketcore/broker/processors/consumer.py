@@ -113,24 +113,24 @@ class ConsumerProcessor:
         return RemotingCommand.response(request, body=self._context.offsets.encode())
 
     async def lock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        slices = self._context.slices
-        body = await slices.decoded(LockBatchRequestBody, request.body)
+        cooperative = self._context.cooperative
+        body = await cooperative.decoded(LockBatchRequestBody, request.body)
         body.require("consumer_group")
         held: set[MessageQueue] = set()
         for some in _parts(body.mq_set):
             held.update(self._context.locks.lock(body.consumer_group, some, body.client_id))
-            await slices.step()
+            await cooperative.step()
         answer = LockBatchResponseBody(held)
-        encoded = answer.encode() if len(held) <= _QUEUES_AT_ONCE else await slices.beside(answer.encode)
+        encoded = answer.encode() if len(held) <= _QUEUES_AT_ONCE else await cooperative.beside(answer.encode)
         return RemotingCommand.response(request, body=encoded)
 
     async def unlock_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        slices = self._context.slices
-        body = await slices.decoded(UnlockBatchRequestBody, request.body)
+        cooperative = self._context.cooperative
+        body = await cooperative.decoded(UnlockBatchRequestBody, request.body)
         body.require("consumer_group")
         for some in _parts(body.mq_set):
             self._context.locks.unlock(body.consumer_group, some, body.client_id)
-            await slices.step()
+            await cooperative.step()
         return RemotingCommand.response(request)
 
     async def search_offset(

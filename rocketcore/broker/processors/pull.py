@@ -27,7 +27,7 @@ from rocketcore.broker.selection import (
     unreadable,
 )
 from rocketcore.broker.store import MAX_RECORDS, Cold, GetResult, GetStatus
-from rocketcore.broker.waiting.long_poll import HeldPull, LongPoll
+from rocketcore.broker.waiting.long_poll import LongPoll, PendingPull
 from rocketcore.codes import (
     CURRENT_VERSION,
     OVERLOAD,
@@ -231,7 +231,7 @@ class PullProcessor:
     ) -> RemotingCommand | None:
         return self._execute(channel, request, header, may_suspend=True)
 
-    def _resume(self, held: HeldPull) -> None:
+    def _resume(self, held: PendingPull) -> None:
         if held.channel.closed:
             return
         try:
@@ -445,7 +445,7 @@ class PullProcessor:
         config = self._context.config
         millis = header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
         held = self.long_poll.hold(
-            HeldPull(
+            PendingPull(
                 channel,
                 request,
                 header,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.hosts import born_host
 from rocketcore.broker.later.timer_schedule import delete_key
 from rocketcore.broker.store import PutStatus, StoredMessage
@@ -42,9 +42,9 @@ def recall_handle(properties: Mapping[str, str], broker_name: str) -> str | None
 class RecallProcessor:
     """Stores the message that takes another one back."""
 
-    def __init__(self, context: BrokerContext, gate: Gate) -> None:
+    def __init__(self, context: BrokerContext, admission: Admission) -> None:
         self._context = context
-        self._gate = gate
+        self._admission = admission
 
     def routes(self) -> Iterable[Route]:
         return (Route(RequestCode.RECALL_MESSAGE, self.recall, RecallMessageRequestHeader, Right.PUB),)
@@ -104,8 +104,8 @@ class RecallProcessor:
             born_timestamp=self._context.clock.time_millis(),
             born_host=born_host(channel),
         )
-        result = self._gate.put(message, properties)
-        status = await self._gate.stored(result) if result.status is PutStatus.PUT_OK else result.status
+        result = self._admission.put(message, properties)
+        status = await self._admission.stored(result) if result.status is PutStatus.PUT_OK else result.status
         if status not in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT):
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
 

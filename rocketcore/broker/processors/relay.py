@@ -143,7 +143,7 @@ class RelayProcessor:
             answer.raise_for_code(client.client_id, "consumer status")
             if len(answer.body) > _STATUS_BYTES:
                 raise DecodeError(f"{len(answer.body)} bytes, {_STATUS_BYTES} at most")
-            return (await self._context.slices.decoded(GetConsumerStatusBody, answer.body)).message_queue_table
+            return (await self._context.cooperative.decoded(GetConsumerStatusBody, answer.body)).message_queue_table
         except (TransportError, BrokerError, DecodeError) as error:
             logger.info("no status group=%s client_id=%s error=%s", header.group, client.client_id, error)
             return None

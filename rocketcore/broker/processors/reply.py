@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rocketcore._fast.properties import decode_properties, encode_properties
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.hosts import born_host
 from rocketcore.broker.processors.acknowledge import Acknowledger
 from rocketcore.broker.processors.send import SendHeader, SendProcessor
@@ -42,11 +42,13 @@ _CONNECTIONS = 16
 class ReplyProcessor:
     """Sends replies on to who asked for them."""
 
-    def __init__(self, context: BrokerContext, sends: SendProcessor, acknowledger: Acknowledger, gate: Gate) -> None:
+    def __init__(
+        self, context: BrokerContext, sends: SendProcessor, acknowledger: Acknowledger, admission: Admission
+    ) -> None:
         self._context = context
         self._sends = sends
         self._acknowledger = acknowledger
-        self._gate = gate
+        self._admission = admission
         self._under_way: Counter[Channel] = Counter()
         """Bytes of the replies of each connection that wait for a client's answer."""
         self._owed: Counter[Channel] = Counter()
@@ -147,10 +149,10 @@ class ReplyProcessor:
     async def _store(self, message: StoredMessage, properties: dict[str, str]) -> SendMessageResponseHeader | None:
         """Store a reply; returns where it is, None where it could not be: it may have been handed over all the same."""
         try:
-            result = self._gate.put(message, properties, is_sent=True)
+            result = self._admission.put(message, properties, is_sent=True)
             status, why = result.status, result.reason
             if status is PutStatus.PUT_OK:
-                status = await self._gate.stored(result)
+                status = await self._admission.stored(result)
         except BrokerError as error:
             status, why = PutStatus.MESSAGE_ILLEGAL, error.remark
         if status in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT):

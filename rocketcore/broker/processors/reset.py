@@ -60,12 +60,12 @@ class ResetProcessor:
         targets = {}
         for queue_id in queue_ids:
             targets[queue_id] = await self._reset_target(channel, header, queue_id)
-            await context.slices.step()
+            await context.cooperative.step()
         try:
             for queue_id, target in targets.items():
                 self._check(header)  # deleted meanwhile, it is not to have offsets again
                 context.offsets.reset(header.group, header.topic, queue_id, target)
-                await context.slices.step()
+                await context.cooperative.step()
         finally:
             self._on_reset(header.topic, header.group, targets)
         try:
@@ -124,7 +124,7 @@ class ResetProcessor:
             target = max(0, await self._by_time(channel, header, queue_id))
             queue = MessageQueue(header.topic, context.config.broker_name, queue_id)
             table[queue] = target if header.force else min(target, consumed)
-            await context.slices.step()
+            await context.cooperative.step()
         group = context.consumers.find(header.group)
         if group is None:
             raise BrokerError.of(

@@ -41,9 +41,9 @@ from rocketcore._fast.sends import (
     examine,
     scan_send,
 )
+from rocketcore.broker.admission import Admission, drop_asking
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.context import FAQ, BrokerContext
-from rocketcore.broker.gate import Gate, drop_asking
 from rocketcore.broker.hosts import born_host
 from rocketcore.broker.processors.acknowledge import Acknowledger, SendReply
 from rocketcore.broker.processors.recall import recall_handle
@@ -105,12 +105,12 @@ class SendProcessor:
         self,
         context: BrokerContext,
         acknowledger: Acknowledger,
-        gate: Gate,
+        admission: Admission,
         prepare: Callable[[StoredMessage, dict[str, str]], PutResult],
     ) -> None:
         self._context = context
         self._acknowledger = acknowledger
-        self._gate = gate
+        self._admission = admission
         self._prepare = prepare
         self._targets: dict[bytes, _Target] = {}
         # Tables of the hot path, as flat arrays for Python and as rows of columns for the kernels.
@@ -335,7 +335,7 @@ class SendProcessor:
         asks = examine(text, sys_flag, self._extra_properties())
         if asks & ASKS_INNER_BATCH:
             # Consumers count the elements of such a message as messages of the queue, which has none of them.
-            raise self._gate.illegal()
+            raise self._admission.illegal()
         message = StoredMessage(
             topic=header.topic,
             queue_id=queue_id,
@@ -353,7 +353,7 @@ class SendProcessor:
         else:
             result = self._put_single(request, header, message, properties, asks)
         if result.status is not PutStatus.PUT_OK:
-            raise self._gate.refusal(result)
+            raise self._admission.refusal(result)
         unique = properties.get(UNIQ_KEY)
         reply = (
             request.opaque,
@@ -400,12 +400,12 @@ class SendProcessor:
             )
         _check_delay(properties)
         if delay_level(properties.get(DELAY, "")) or message.sys_flag & TRANSACTION_MASK:
-            raise self._gate.illegal()
+            raise self._admission.illegal()
         if not message.body:
             # Apache's code: there it is the exception that a missing body raises.
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"the batch for topic {message.topic} holds no message")
         result = self._context.store.put_batch(message, first_id_only=first_id_only)
-        return self._gate.count(message.topic, result, message.queue_id)
+        return self._admission.count(message.topic, result, message.queue_id)
 
     def _put_single(
         self,
@@ -416,7 +416,7 @@ class SendProcessor:
         asks: int,
     ) -> PutResult:
         if not request.body:
-            raise self._gate.illegal()
+            raise self._admission.illegal()
         if asks & ASKS_DELAY:
             _check_delay(properties)
         if message.topic.startswith(RETRY_TOPIC_PREFIX):
@@ -435,7 +435,7 @@ class SendProcessor:
         if asks & ASKS_TRANSACTION and not _is_retry(message, properties):
             self._check_transaction(properties)
             return self._prepare(message, properties)
-        return self._gate.put(message, properties, is_sent=True)
+        return self._admission.put(message, properties, is_sent=True)
 
     def _check_transaction(self, properties: dict[str, str]) -> None:
         """Refuse a part of a transaction where there are none, or one that only says so in its flags: nobody would
@@ -446,7 +446,7 @@ class SendProcessor:
                 ResponseCode.NO_PERMISSION, f"the broker[{context.address}] sending transaction message is forbidden"
             )
         if properties.get(TRANSACTION_PREPARED, "").lower() != "true":
-            raise self._gate.illegal()
+            raise self._admission.illegal()
 
     def _check_retry(
         self, request: RemotingCommand, header: SendHeader, message: StoredMessage, properties: dict[str, str]
@@ -460,7 +460,7 @@ class SendProcessor:
             )
         if message.reconsume_times <= retry_limit(group, header, request) and not self._context.locks.is_locked(name):
             return
-        self._gate.make_dead_letter(message, name)
+        self._admission.make_dead_letter(message, name)
         drop_asking(properties, ASKS_TIMER)
         properties[DELAY] = _NO_DELAY
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocketcore._fast.properties import decode_properties
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.context import FAQ, BrokerContext
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.store import PutStatus
 from rocketcore.codes import Permission, RequestCode, ResponseCode, Version
@@ -43,9 +43,9 @@ def retry_limit(
 class SendBackProcessor:
     """Stores a failed message for its group's retry topic after a delay, or for the dead letters."""
 
-    def __init__(self, context: BrokerContext, gate: Gate) -> None:
+    def __init__(self, context: BrokerContext, admission: Admission) -> None:
         self._context = context
-        self._gate = gate
+        self._admission = admission
         self._reader = RecordReader(1)
 
     def routes(self) -> Iterable[Route]:
@@ -79,7 +79,7 @@ class SendBackProcessor:
         properties.setdefault(RETRY_TOPIC, message.topic)
         properties[WAIT] = "false"
         if message.reconsume_times > retry_limit(group, header, request) or header.delay_level < 0:
-            self._gate.make_dead_letter(message, group.group_name)
+            self._admission.make_dead_letter(message, group.group_name)
             properties[DELAY] = "0"
         else:
             # The topic may be older than the group's number. RocketMQ goes by that, to queues that nobody reads.
@@ -89,10 +89,10 @@ class SendBackProcessor:
             message.topic = retry_topic.topic_name
             message.queue_id = context.rng.randrange(queues)
             properties[DELAY] = str(header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times - 1)
-        result = self._gate.put(message, properties)
+        result = self._admission.put(message, properties)
         if result.status is not PutStatus.PUT_OK:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"{result.status.value} {result.reason}".rstrip())
-        status = await self._gate.stored(result)
+        status = await self._admission.stored(result)
         if status is not PutStatus.PUT_OK:
             # After a time-out of the flush, too: the consumer keeps the message and tries again.
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, status.value)

@@ -60,7 +60,7 @@ class StatisticsProcessor:
         self._context = context
 
     def routes(self) -> Iterable[Route]:
-        code, get, few = RequestCode, Right.GET, self._context.slices.one_of_few
+        code, get, few = RequestCode, Right.GET, self._context.cooperative.one_of_few
         return (
             Route(code.GET_TOPIC_STATS_INFO, few(self.topic_stats), GetTopicStatsInfoRequestHeader, get),
             Route(code.GET_CONSUME_STATS, few(self.consume_stats), GetConsumeStatsRequestHeader, get),
@@ -88,7 +88,7 @@ class StatisticsProcessor:
             low, high = context.store.min_offset(name, queue_id), context.store.max_offset(name, queue_id)
             newest = await self._store_time(channel, name, queue_id, high - 1) if high > low else 0
             table[self._queue(name, queue_id)] = TopicOffset(low, high, max(newest, 0))
-            await context.slices.step()
+            await context.cooperative.step()
         body = await self._encoded(TopicStatsTable(table, context.stats.topic_put_rate(name)), len(table))
         return RemotingCommand.response(request, body=body)
 
@@ -105,7 +105,7 @@ class StatisticsProcessor:
             for queue_id in range(topic.read_queue_nums):
                 progress = await self._progress(channel, header.consumer_group, name, queue_id)
                 stats.offset_table[self._queue(name, queue_id)] = progress
-                await context.slices.step()
+                await context.cooperative.step()
             stats.consume_tps += context.stats.group_get_rate(header.consumer_group, name)
             _check_rows(len(stats.offset_table), "ask for some of its topics")
         return RemotingCommand.response(request, body=await self._encoded(stats, len(stats.offset_table)))
@@ -165,7 +165,7 @@ class StatisticsProcessor:
         answer = ConsumeStatsList(broker_addr=context.address)
         topics, rows = await self._topics_by_group(), 0
         for group in list(context.groups.table):
-            await context.slices.step()
+            await context.cooperative.step()
             connected = context.consumers.find(group)
             several = []
             for name in topics.get(group, ()):
@@ -179,7 +179,7 @@ class StatisticsProcessor:
                     progress = await self._progress(channel, group, name, queue_id)
                     stats.offset_table[self._queue(name, queue_id)] = progress
                     answer.total_inflight_diff += progress.pull_offset - progress.consumer_offset
-                    await context.slices.step()
+                    await context.cooperative.step()
                 rows += topic.write_queue_nums
                 _check_rows(rows, "ask for one group after the other (208)")
                 answer.total_diff += stats.total_diff
@@ -214,7 +214,7 @@ class StatisticsProcessor:
                 waiting_since = await self._store_time(channel, name, queue_id, consumed)
                 span.delay_time = context.clock.time_millis() - waiting_since
             spans.append(span)
-            await context.slices.step()
+            await context.cooperative.step()
         return RemotingCommand.response(request, body=await self._encoded(QueryConsumeTimeSpanBody(spans), len(spans)))
 
     async def correction_offsets(
@@ -297,7 +297,7 @@ class StatisticsProcessor:
 
     async def _encoded(self, body: Body, rows: int) -> bytes:
         """Return a body as it is sent; one of many rows is written beside the loop."""
-        return body.encode() if rows <= _ROWS_AT_ONCE else await self._context.slices.beside(body.encode)
+        return body.encode() if rows <= _ROWS_AT_ONCE else await self._context.cooperative.beside(body.encode)
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(topic, self._context.config.broker_name, queue_id)

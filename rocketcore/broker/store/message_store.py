@@ -27,7 +27,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
-from rocketcore.broker.store.figures import StoreFigures
 from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.index.index_query import IndexQuery, QueryResult
 from rocketcore.broker.store.index.message_index import MessageIndex
@@ -47,6 +46,7 @@ from rocketcore.broker.store.reading.cold_reads import ColdReads
 from rocketcore.broker.store.reading.lookups import Lookups
 from rocketcore.broker.store.reading.reader import Reader
 from rocketcore.broker.store.reading.records import Records
+from rocketcore.broker.store.store_stats import StoreStats
 from rocketcore.broker.store.values import GetResult
 from rocketcore.broker.store.writing.appender import Appender
 from rocketcore.broker.store.writing.committer import Committer
@@ -80,7 +80,7 @@ class MessageStore:
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
     reads        makes reads that may have to wait for the disk
-    figures      what is counted and measured, to be shown
+    stats        what is counted and measured, to be shown
     files        the system calls, for tests
     index        what is found by key; nothing else needs it
     """
@@ -122,7 +122,7 @@ class MessageStore:
         self._deletion = TopicDeletion(log, self._dispatcher, saver, self._cleaner.anything_waits)
         self._records = Records(log, queues, self._pages, clock, self._repairs.begin)
         self._reader = Reader(config, log, queues, self._pages, self._records)
-        self.figures = StoreFigures(log, self._committer, self._dispatcher, self._records, self._repairs, self._cleaner)
+        self.stats = StoreStats(log, self._committer, self._dispatcher, self._records, self._repairs, self._cleaner)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[PeriodicTask] = []
         self.recovery = Recovery()

@@ -25,8 +25,8 @@ from typing import Final, NamedTuple
 from rocketcore._fast.message_id import offset_msg_id
 from rocketcore._fast.properties import decode_properties, encode_properties
 from rocketcore._fast.record import encode_stored
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.record import StoredRecord
 from rocketcore.broker.store import PutResult, PutStatus
 from rocketcore.broker.transactions.half_messages import HalfState
@@ -80,14 +80,14 @@ class TransactionCheck:
     def __init__(
         self,
         context: BrokerContext,
-        gate: Gate,
+        admission: Admission,
         transactions: TransactionService,
         is_gone: Callable[[str, int], bool],
     ) -> None:
         self.skipped = 0
         """Half messages that could not be read, since the start."""
         self._context = context
-        self._gate = gate
+        self._admission = admission
         self._transactions = transactions
         self._is_gone = is_gone
         self._turn = 0
@@ -162,7 +162,7 @@ class TransactionCheck:
         except _Stop:
             pass
         transactions.write_ops()
-        if self._last is not None and await self._gate.stored(self._last) is not PutStatus.PUT_OK:
+        if self._last is not None and await self._admission.stored(self._last) is not PutStatus.PUT_OK:
             raise _Stop
         for question in questions:
             if transactions.halves.state(question.copy.queue_offset) is HalfState.OPEN:
@@ -219,7 +219,7 @@ class TransactionCheck:
         """Move a message to where an operator finds it; request 323 has it checked again."""
         self._context.topics.ensure(TRANS_CHECK_MAX_TIME_TOPIC, 1)
         message = replace(record.message, topic=TRANS_CHECK_MAX_TIME_TOPIC, queue_id=0)
-        result = self._gate.count(message.topic, self._context.store.put(message), message.queue_id)
+        result = self._admission.count(message.topic, self._context.store.put(message), message.queue_id)
         if result.status is not PutStatus.PUT_OK:
             logger.warning("half message not set aside queue_offset=%d reason=%s", record.queue_offset, result.reason)
             raise _Stop

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocketcore._fast.properties import decode_properties
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.store import PutStatus
 from rocketcore.broker.transactions.service import TransactionService, real_place
@@ -37,9 +37,9 @@ _ENDS = (MessageSysFlag.TRANSACTION_COMMIT, MessageSysFlag.TRANSACTION_ROLLBACK)
 class TransactionProcessor:
     """Takes what producers, and operators, say of half messages."""
 
-    def __init__(self, context: BrokerContext, gate: Gate, transactions: TransactionService) -> None:
+    def __init__(self, context: BrokerContext, admission: Admission, transactions: TransactionService) -> None:
         self._context = context
-        self._gate = gate
+        self._admission = admission
         self._transactions = transactions
         self._reader = RecordReader(1)
 
@@ -79,6 +79,6 @@ class TransactionProcessor:
         properties[TRANSACTION_CHECK_TIMES] = "0"
         properties.pop(TRANSACTION_PREPARED_QUEUE_OFFSET, None)
         result = self._transactions.put_half(record.message, properties)
-        if result.status is not PutStatus.PUT_OK or await self._gate.stored(result) is not PutStatus.PUT_OK:
+        if result.status is not PutStatus.PUT_OK or await self._admission.stored(result) is not PutStatus.PUT_OK:
             raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"Put message back to {TRANS_HALF_TOPIC} failed.")
         return RemotingCommand.response(request)

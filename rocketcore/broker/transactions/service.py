@@ -3,7 +3,7 @@
 Java: ``TransactionalMessageServiceImpl``, ``TransactionalMessageBridge`` (5.5.0).
 
 Half   A message that is part of a transaction is stored in RMQ_SYS_TRANS_HALF_TOPIC, where no consumer sees it. A
-       commit stores it again where it is for, through the gate, so that it may ask for a delay there.
+       commit stores it again where it is for, through admission, so that it may ask for a delay there.
 Op     Either is followed by an op message, in RMQ_SYS_TRANS_OP_HALF_TOPIC: tags ``d``, and as body the queue offsets of
        half messages that need no decision any more, joined by commas. What ended in one turn of the loop shares one;
        what was only moved to the end of its queue is in others, whose property ``RC_MOVED`` says so.
@@ -29,8 +29,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from rocketcore._fast.properties import decode_properties, encode_properties
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.context import BrokerContext
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.record import RecordReader, StoredRecord
 from rocketcore.broker.store import PutResult, PutStatus, StoredMessage
 from rocketcore.broker.transactions.arrivals import Arrivals
@@ -102,11 +102,11 @@ class TransactionService:
     is_gone  (topic, physical offset): whether the topic was deleted after a message for it was stored there
     """
 
-    def __init__(self, context: BrokerContext, gate: Gate, is_gone: Callable[[str, int], bool]) -> None:
+    def __init__(self, context: BrokerContext, admission: Admission, is_gone: Callable[[str, int], bool]) -> None:
         self.halves = HalfMessages()
         self._ops = OpMessages()
         self._context = context
-        self._gate = gate
+        self._admission = admission
         self._is_gone = is_gone
         self._reader = RecordReader(_READ)
         self._loaded = asyncio.Event()
@@ -257,7 +257,7 @@ class TransactionService:
 
         raises  BrokerError where it asks for a time that it would not get when it is committed
         """
-        self._gate.check(message, properties)
+        self._admission.check(message, properties)
         if unique := properties.get(UNIQ_KEY):
             properties[TRANSACTION_ID] = unique
         # These two are the broker's: who could set them might end the transaction of somebody else.
@@ -275,7 +275,7 @@ class TransactionService:
             sys_flag=message.sys_flag & ~TRANSACTION_MASK,
             properties=encode_properties(properties),
         )
-        result = self._gate.count(TRANS_HALF_TOPIC, self._context.store.put(half, is_sent=is_sent))
+        result = self._admission.count(TRANS_HALF_TOPIC, self._context.store.put(half, is_sent=is_sent))
         if result.status is PutStatus.PUT_OK:
             self._arrivals.note(result.queue_offset, self._context.clock.monotonic())
         return result
@@ -407,9 +407,9 @@ class TransactionService:
                 raise BrokerError.of(ResponseCode.SYSTEM_ERROR, f"the transaction was {known} before")
             return
         if ending.message is not None:
-            result = self._gate.put(ending.message, ending.properties)
+            result = self._admission.put(ending.message, ending.properties)
             if result.status is not PutStatus.PUT_OK:
-                raise self._gate.refusal(result)
+                raise self._admission.refusal(result)
         self.halves.end_one(queue_offset, ending.state, ending.first)
         self._unwritten.append(queue_offset)
 
@@ -434,7 +434,7 @@ class TransactionService:
                 born_timestamp=context.clock.time_millis(),
                 born_host=context.store.store_host,
             )
-            result = self._gate.count(TRANS_OP_HALF_TOPIC, context.store.put(message))
+            result = self._admission.count(TRANS_OP_HALF_TOPIC, context.store.put(message))
             if result.status is not PutStatus.PUT_OK:
                 logger.warning("op message not stored, later half_messages=%d reason=%s", len(unwritten), result.reason)
                 return

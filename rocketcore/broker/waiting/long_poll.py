@@ -16,13 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rocketcore.broker.selection import Selection
-from rocketcore.broker.waiting.pending_requests import PER_CONNECTION, TICK_SECONDS, HeldRequests
+from rocketcore.broker.waiting.pending_requests import PER_CONNECTION, TICK_SECONDS, PendingRequests
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.channel import Channel
 
-__all__ = ["PER_CONNECTION", "PER_QUEUE", "TICK_SECONDS", "HeldPull", "LongPoll"]
+__all__ = ["PER_CONNECTION", "PER_QUEUE", "TICK_SECONDS", "LongPoll", "PendingPull"]
 
 PER_QUEUE = 10_000
 """Each message of a queue looks at the pulls that wait there."""
@@ -30,7 +30,7 @@ _TICKS_PER_SCAN = 5
 
 
 @dataclass(slots=True, eq=False)
-class HeldPull:
+class PendingPull:
     """A pull that waits: who asked for what, what of it is wanted, until when (monotonic).
 
     search    for a filter by properties: looks at the messages from a queue offset on, and returns the offset to look
@@ -53,7 +53,7 @@ class HeldPull:
         self.text_length = self.header.text_length
 
 
-class LongPoll(HeldRequests[HeldPull]):
+class LongPoll(PendingRequests[PendingPull]):
     """Held pulls by queue. ``resume`` executes a pull again, for the last time.
 
     max_offset  (topic, queue_id) → next offset to be written
@@ -61,7 +61,7 @@ class LongPoll(HeldRequests[HeldPull]):
 
     def __init__(
         self,
-        resume: Callable[[HeldPull], None],
+        resume: Callable[[PendingPull], None],
         max_offset: Callable[[str, int], int],
         *,
         capacity: int = 100_000,
@@ -70,7 +70,7 @@ class LongPoll(HeldRequests[HeldPull]):
         super().__init__("broker-long-poll", resume, capacity=capacity, per_key=PER_QUEUE, clock=clock)
         self._max_offset = max_offset
         self._passed_by: set[tuple[str, int]] = set()
-        self._to_search: dict[HeldPull, None] = {}
+        self._to_search: dict[PendingPull, None] = {}
         self._ticks = 0
 
     def message_arrived(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
@@ -120,7 +120,7 @@ class LongPoll(HeldRequests[HeldPull]):
         super()._run_ready()
 
     @staticmethod
-    def _finds(pull: HeldPull) -> bool:
+    def _finds(pull: PendingPull) -> bool:
         """Whether a pull by properties has to be executed."""
         assert pull.search is not None
         offset = pull.search(max(pull.searched, pull.header.queue_offset))

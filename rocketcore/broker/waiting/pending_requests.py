@@ -18,7 +18,7 @@ from rocketcore.protocol.command import RemotingCommand
 from rocketcore.service import SYSTEM_CLOCK, Clock, PeriodicTask
 from rocketcore.transport.channel import Channel
 
-__all__ = ["LONGEST_SECONDS", "PER_CONNECTION", "TICK_SECONDS", "HeldRequests"]
+__all__ = ["LONGEST_SECONDS", "PER_CONNECTION", "TICK_SECONDS", "PendingRequests"]
 
 TICK_SECONDS = 1.0
 LONGEST_SECONDS = 3600.0
@@ -45,10 +45,10 @@ class _Held(Hashable, Protocol):
     def text_length(self) -> int: ...
 
 
-HeldT = TypeVar("HeldT", bound=_Held)
+PendingT = TypeVar("PendingT", bound=_Held)
 
 
-class HeldRequests(Generic[HeldT]):
+class PendingRequests(Generic[PendingT]):
     """Loop thread only. ``resume`` takes a request up again; it is called on the event loop.
 
     capacity  requests held at most, ``PER_CONNECTION`` of them by one connection, ``per_key`` of them for one key;
@@ -58,7 +58,7 @@ class HeldRequests(Generic[HeldT]):
     def __init__(
         self,
         name: str,
-        resume: Callable[[HeldT], None],
+        resume: Callable[[PendingT], None],
         *,
         capacity: int = 100_000,
         per_key: int = 100_000,
@@ -70,13 +70,13 @@ class HeldRequests(Generic[HeldT]):
         self._text = 0
         self._resume = resume
         self._clock = clock
-        self._held: dict[tuple[str, Hashable], dict[HeldT, None]] = {}
+        self._held: dict[tuple[str, Hashable], dict[PendingT, None]] = {}
         # By the second of their deadline: each ends at a tick of that second or the next.
-        self._due: dict[int, dict[HeldT, None]] = {}
-        self._by_channel: dict[Channel, set[HeldT]] = {}
-        self._ready: deque[HeldT] = deque()
+        self._due: dict[int, dict[PendingT, None]] = {}
+        self._by_channel: dict[Channel, set[PendingT]] = {}
+        self._ready: deque[PendingT] = deque()
         self._runs_soon = False
-        self._unread: dict[Channel, list[HeldT]] = {}
+        self._unread: dict[Channel, list[PendingT]] = {}
         """What is ready, of connections that do not take their answers: each is looked at again when they do."""
         self._tries_unread = False
         self._task = PeriodicTask(name, self.tick, TICK_SECONDS)
@@ -95,7 +95,7 @@ class HeldRequests(Generic[HeldT]):
             self._run_ready()
         self._unread.clear()
 
-    def hold(self, held: HeldT) -> bool:
+    def hold(self, held: PendingT) -> bool:
         """Keep a request, for ``LONGEST_SECONDS`` at most.
 
         Call it in the turn of the loop that executed the request, so that no arrival falls between.
@@ -130,7 +130,7 @@ class HeldRequests(Generic[HeldT]):
         self._due.setdefault(int(held.deadline), {})[held] = None
         return True
 
-    def _has_room_for(self, text_length: int, mine: set[HeldT]) -> bool:
+    def _has_room_for(self, text_length: int, mine: set[PendingT]) -> bool:
         if self._text + text_length <= MOST_TEXT // 4:
             return True  # as it nearly always is
         of_connection = sum(each.text_length for each in mine)
@@ -148,7 +148,7 @@ class HeldRequests(Generic[HeldT]):
             self._forget(held)
         self._unread.pop(channel, None)
 
-    def _wake(self, woken: list[HeldT]) -> None:
+    def _wake(self, woken: list[PendingT]) -> None:
         """Take requests out and resume them at the end of this turn, when all messages of one dispatch are readable."""
         if not woken:
             return
@@ -190,7 +190,7 @@ class HeldRequests(Generic[HeldT]):
         if self._unread:
             self._try_unread_soon()
 
-    def _take_out(self, woken: list[HeldT]) -> None:
+    def _take_out(self, woken: list[PendingT]) -> None:
         for held in woken:
             self._forget(held)
             mine = self._by_channel.get(held.channel)
@@ -199,7 +199,7 @@ class HeldRequests(Generic[HeldT]):
                 if not mine:
                     del self._by_channel[held.channel]
 
-    def _forget(self, held: HeldT) -> None:
+    def _forget(self, held: PendingT) -> None:
         key = held.key
         others, due = self._held[key], self._due[int(held.deadline)]
         del others[held], due[held]

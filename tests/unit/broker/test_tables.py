@@ -74,7 +74,7 @@ BOUNDS = {
     "transactions.service:TransactionService._unwritten": "what is not synced yet",
     "transactions.check:TransactionCheck._not_asked": "one round",
     "stat_items:StatItems._items": "MOST_ITEMS",
-    "slices:Slices._waiting": "requests in progress",
+    "cooperative:CooperativeWork._waiting": "requests in progress",
     "transactions.arrivals:Arrivals._begins": "arrivals.MOST_SLOTS",
     "transactions.arrivals:Arrivals._times": "arrivals.MOST_SLOTS",
     "state.client_table:ConsumerTable._groups": "PER_CONNECTION",

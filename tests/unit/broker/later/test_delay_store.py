@@ -59,7 +59,7 @@ def damage_unit(root: Path, queue_offset: int) -> None:
 async def repaired(store: MessageStore) -> None:
     """Wait until a repair is done."""
     async with asyncio.timeout(20):
-        while not store.figures.repaired_queues:  # noqa: ASYNC110  # a state of the store, without an event
+        while not store.stats.repaired_queues:  # noqa: ASYNC110  # a state of the store, without an event
             await asyncio.sleep(0.005)
 
 

@@ -46,7 +46,7 @@ class Scene:
         return Scene(self.folder, store=self.store, clock=self.clock)
 
     def send(self, body: bytes, *, topic: str = "T", **properties: str) -> dict[str, str]:
-        """Put a message as the gate does, and announce it; returns its properties."""
+        """Put a message as admission does, and announce it; returns its properties."""
         self.put(body, topic=topic, properties=properties)
         self.arrive()
         return properties

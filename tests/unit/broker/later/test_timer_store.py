@@ -40,7 +40,7 @@ def service(store: MessageStore, clock: ManualClock, folder: Path) -> TimerServi
 
 
 def put(store: MessageStore, timer: TimerService, body: bytes, *, topic: str = "T", **asked: str) -> int:
-    """Put a message as the gate does; returns where it ends."""
+    """Put a message as admission does; returns where it ends."""
     message = timer.schedule(StoredMessage(topic=topic, queue_id=0, body=body), asked)
     message.properties = encode_properties(asked)
     result = store.put(message)

@@ -75,7 +75,7 @@ def test_nothing_is_visible_or_announced_before_it_is_stored(tmp_path: Path, mod
             assert order == [1, 2]
             assert sorted(arrivals) == [("T", 0, 2, 0), ("T", 0, 2, 2598919)], "one for each tags code of a group"
             assert store.durable_offset >= second.end_offset
-            assert store.figures.dispatch_behind == 0
+            assert store.stats.dispatch_behind == 0
 
     asyncio.run(run())
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from rocketcore.broker.selection import FILTER_HEADER_LIMIT, SELECT_ALL, Selection, select_by_tags
-from rocketcore.broker.waiting.long_poll import PER_CONNECTION, PER_QUEUE, HeldPull, LongPoll
+from rocketcore.broker.waiting.long_poll import PER_CONNECTION, PER_QUEUE, LongPoll, PendingPull
 from rocketcore.broker.waiting.pending_requests import MOST_TEXT
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.message import PullMessageRequestHeader
@@ -39,20 +39,20 @@ class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.newest = 10
-        self.resumed: list[HeldPull] = []
+        self.resumed: list[PendingPull] = []
         self.polls = LongPoll(self.resumed.append, lambda topic, queue_id: self.newest, clock=self.clock)
         self.channel = cast(Channel, FakeChannel())
 
-    def hold(self, codes: list[int] | None = None, *, offset: int = 10, seconds: float = 15.0) -> HeldPull:
+    def hold(self, codes: list[int] | None = None, *, offset: int = 10, seconds: float = 15.0) -> PendingPull:
         wanted = SELECT_ALL if codes is None else Selection(array("q", sorted(codes)), None)
-        pull = HeldPull(
+        pull = PendingPull(
             self.channel, RemotingCommand(11), pull_header(0, offset), wanted, self.clock.monotonic() + seconds
         )
         self.polls.hold(pull)
         return pull
 
 
-def play(scenario: Callable[[Scene], list[HeldPull]]) -> None:
+def play(scenario: Callable[[Scene], list[PendingPull]]) -> None:
     """Run a scenario on a loop, let the loop turn, and compare what was resumed with what it returned."""
 
     async def run() -> None:
@@ -65,7 +65,7 @@ def play(scenario: Callable[[Scene], list[HeldPull]]) -> None:
 
 
 def test_a_message_wakes_the_pulls_of_its_queue() -> None:
-    def scenario(scene: Scene) -> list[HeldPull]:
+    def scenario(scene: Scene) -> list[PendingPull]:
         pull = scene.hold()
         scene.polls.message_arrived("T", 1, 11, 0)
         scene.polls.message_arrived("U", 0, 11, 0)
@@ -76,7 +76,7 @@ def test_a_message_wakes_the_pulls_of_its_queue() -> None:
 
 
 def test_a_deleted_topic_wakes_its_pulls() -> None:
-    def scenario(scene: Scene) -> list[HeldPull]:
+    def scenario(scene: Scene) -> list[PendingPull]:
         pull = scene.hold()
         scene.polls.topics_deleted({"T": 1}.get)
         assert len(scene.polls) == 1
@@ -87,7 +87,7 @@ def test_a_deleted_topic_wakes_its_pulls() -> None:
 
 
 def test_several_messages_of_one_turn_wake_once() -> None:
-    def scenario(scene: Scene) -> list[HeldPull]:
+    def scenario(scene: Scene) -> list[PendingPull]:
         pull = scene.hold()
         for newest in range(11, 40):
             scene.polls.message_arrived("T", 0, newest, 0)
@@ -97,7 +97,7 @@ def test_several_messages_of_one_turn_wake_once() -> None:
 
 
 def test_tags_decide() -> None:
-    def scenario(scene: Scene) -> list[HeldPull]:
+    def scenario(scene: Scene) -> list[PendingPull]:
         first, _, third = scene.hold([1, 2]), scene.hold([3]), scene.hold()
         scene.polls.message_arrived("T", 0, 11, 2)
         assert len(scene.polls) == 1
@@ -107,7 +107,7 @@ def test_tags_decide() -> None:
 
 
 def test_a_message_before_the_offset_wakes_nobody() -> None:
-    def scenario(scene: Scene) -> list[HeldPull]:
+    def scenario(scene: Scene) -> list[PendingPull]:
         scene.hold(offset=12)
         scene.polls.message_arrived("T", 0, 11, 0)
         return []
@@ -116,7 +116,7 @@ def test_a_message_before_the_offset_wakes_nobody() -> None:
 
 
 def test_time_ends_a_pull() -> None:
-    def scenario(scene: Scene) -> list[HeldPull]:
+    def scenario(scene: Scene) -> list[PendingPull]:
         short, _ = scene.hold(seconds=0), scene.hold(seconds=5)
         scene.polls.tick()
         scene.clock.advance(4.9)
@@ -127,7 +127,7 @@ def test_time_ends_a_pull() -> None:
 
 
 def test_unwanted_messages_end_a_pull_after_a_while() -> None:
-    def scenario(scene: Scene) -> list[HeldPull]:
+    def scenario(scene: Scene) -> list[PendingPull]:
         pull = scene.hold([1])
         scene.newest = 500
         scene.polls.message_arrived("T", 0, 500, 2)
@@ -141,7 +141,7 @@ def test_unwanted_messages_end_a_pull_after_a_while() -> None:
 
 
 def test_a_closed_connection_takes_its_pulls_along() -> None:
-    def scenario(scene: Scene) -> list[HeldPull]:
+    def scenario(scene: Scene) -> list[PendingPull]:
         scene.hold()
         scene.hold([1])
         scene.polls.channel_closed(scene.channel)
@@ -157,7 +157,7 @@ def test_no_more_than_the_capacity_is_held() -> None:
         clock = ManualClock()
         polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, capacity=2, clock=clock)
         pulls = [
-            HeldPull(cast(Channel, FakeChannel()), RemotingCommand(11), pull_header(number, 0), SELECT_ALL, 10.0)
+            PendingPull(cast(Channel, FakeChannel()), RemotingCommand(11), pull_header(number, 0), SELECT_ALL, 10.0)
             for number in range(3)
         ]
         assert [polls.hold(pull) for pull in pulls] == [True, True, False]
@@ -173,14 +173,14 @@ def test_one_connection_cannot_take_the_places_of_all() -> None:
         polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
         greedy, other = cast(Channel, FakeChannel()), cast(Channel, FakeChannel())
         kept = [
-            polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(number, 0), SELECT_ALL, 10.0))
+            polls.hold(PendingPull(greedy, RemotingCommand(11), pull_header(number, 0), SELECT_ALL, 10.0))
             for number in range(PER_CONNECTION + 5)
         ]
         assert kept == [True] * PER_CONNECTION + [False] * 5
-        assert polls.hold(HeldPull(other, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+        assert polls.hold(PendingPull(other, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
         polls.channel_closed(greedy)
         assert len(polls) == 1
-        assert polls.hold(HeldPull(greedy, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+        assert polls.hold(PendingPull(greedy, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
 
     asyncio.run(run())
 
@@ -188,10 +188,10 @@ def test_one_connection_cannot_take_the_places_of_all() -> None:
 def test_one_message_for_many_is_answered_in_turns_and_to_those_who_take_answers() -> None:
     async def run() -> None:
         clock = ManualClock()
-        resumed: list[HeldPull] = []
+        resumed: list[PendingPull] = []
         all_are = asyncio.Event()
 
-        def resume(pull: HeldPull) -> None:
+        def resume(pull: PendingPull) -> None:
             resumed.append(pull)
             clock.advance(0.004)
             if len(resumed) == 20:
@@ -202,7 +202,7 @@ def test_one_message_for_many_is_answered_in_turns_and_to_those_who_take_answers
         stuck.write_paused = True
         for number in range(20):
             channel = reads if number % 2 else cast(Channel, stuck)
-            polls.hold(HeldPull(channel, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+            polls.hold(PendingPull(channel, RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
         polls.message_arrived("T", 0, 1, 0)
         for count in range(1, 11):
             await asyncio.sleep(0)
@@ -211,7 +211,7 @@ def test_one_message_for_many_is_answered_in_turns_and_to_those_who_take_answers
         stuck.write_paused = False
         await asyncio.wait_for(all_are.wait(), 10)
         stuck.write_paused = True
-        polls.hold(HeldPull(cast(Channel, stuck), RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+        polls.hold(PendingPull(cast(Channel, stuck), RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
         polls.message_arrived("T", 0, 1, 0)
         await asyncio.sleep(0)
         polls.channel_closed(cast(Channel, stuck))
@@ -226,11 +226,11 @@ def test_one_queue_holds_so_many() -> None:
         polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
         connections = [cast(Channel, FakeChannel()) for _ in range(11)]
         kept = [
-            polls.hold(HeldPull(connections[number % 11], RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+            polls.hold(PendingPull(connections[number % 11], RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
             for number in range(PER_QUEUE + 5)
         ]
         assert kept == [True] * PER_QUEUE + [False] * 5
-        assert polls.hold(HeldPull(connections[0], RemotingCommand(11), pull_header(1, 0), SELECT_ALL, 10.0))
+        assert polls.hold(PendingPull(connections[0], RemotingCommand(11), pull_header(1, 0), SELECT_ALL, 10.0))
 
     asyncio.run(run())
 
@@ -239,14 +239,14 @@ def test_one_queue_holds_so_many() -> None:
 def test_long_texts_are_held_within_bounds(field: str) -> None:
     text = "x" * (FILTER_HEADER_LIMIT - 100)
 
-    def pull(channel: Channel) -> HeldPull:
+    def pull(channel: Channel) -> PendingPull:
         header = pull_header(0, 0)
         setattr(header, field, text)
         request = RemotingCommand(11, remark=text, ext_fields={"unknown": text}, body=b"x")
-        pulls.append(HeldPull(channel, request, header, SELECT_ALL, 10.0))
+        pulls.append(PendingPull(channel, request, header, SELECT_ALL, 10.0))
         return pulls[-1]
 
-    pulls: list[HeldPull] = []
+    pulls: list[PendingPull] = []
 
     async def run() -> None:
         polls = LongPoll(lambda pull: None, lambda topic, queue_id: 0, clock=ManualClock())
@@ -255,7 +255,7 @@ def test_long_texts_are_held_within_bounds(field: str) -> None:
         kept = [[polls.hold(pull(each)) for _ in range(most)].count(True) for each in connections]
         assert kept == [most // 4] * 4 + [0, 0]
         assert pulls[0].request.ext_fields is pulls[0].request.remark is None, "of the request only the head is kept"
-        assert polls.hold(HeldPull(connections[5], RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
+        assert polls.hold(PendingPull(connections[5], RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
         polls.channel_closed(connections[0])
         assert polls.hold(pull(connections[5]))
 
@@ -271,11 +271,11 @@ def test_a_tick_asks_only_for_queues_whose_messages_were_passed_by() -> None:
             asked.append((topic, queue_id))
             return 11
 
-        resumed: list[HeldPull] = []
+        resumed: list[PendingPull] = []
         polls = LongPoll(resumed.append, max_offset, clock=clock)
         channel = cast(Channel, FakeChannel())
         pulls = [
-            HeldPull(channel, RemotingCommand(11), pull_header(number, 10), select_by_tags("\x01"), 100.0)
+            PendingPull(channel, RemotingCommand(11), pull_header(number, 10), select_by_tags("\x01"), 100.0)
             for number in range(500)
         ]
         for pull in pulls:
@@ -341,7 +341,7 @@ def test_no_search_for_a_pull_that_ended_in_the_same_turn() -> None:
         gone, over = scene.hold(seconds=1), scene.hold(seconds=1)
         other = cast(Channel, FakeChannel())
         gone.search = over.search = search
-        elsewhere = HeldPull(other, RemotingCommand(11), pull_header(0, 10), SELECT_ALL, 100.0, search)
+        elsewhere = PendingPull(other, RemotingCommand(11), pull_header(0, 10), SELECT_ALL, 100.0, search)
         scene.polls.hold(elsewhere)
         scene.polls.message_arrived("T", 0, 11, 0)
         scene.clock.advance(2)

@@ -50,7 +50,7 @@ def test_expired_files_go_oldest_first_and_the_last_never(tmp_path: Path) -> Non
             await one.look()
             assert one.files()[:3] == [1, 2, 3], "an old file behind a young one stays"
             assert one.store.min_physical_offset == SEGMENT_BYTES
-            assert one.store.figures.deleted_bytes == SEGMENT_BYTES
+            assert one.store.stats.deleted_bytes == SEGMENT_BYTES
             first = one.store.min_offset("T", 0)
             assert numbers(one.store) == list(range(first, one.number))
             assert first == read_queue(one.store)[0]["queue_offset"] > 0
@@ -449,7 +449,7 @@ def test_a_damaged_unit_takes_no_messages_with_it(tmp_path: Path, damage: bytes)
             assert one.store.min_physical_offset == SEGMENT_BYTES
             assert numbers(one.store) == list(range(one.store.min_offset("T", 0), one.number))
             assert one.store.min_offset("T", 0) == PER_SEGMENT
-            assert one.store.figures.repaired_queues == 1
+            assert one.store.stats.repaired_queues == 1
 
     asyncio.run(run())
 
@@ -488,7 +488,7 @@ def test_a_damaged_unit_is_not_taken_for_one_of_a_deleted_file(
                 found += [each["queue_offset"] for each in records(answer.body)]
                 at = answer.next_begin_offset
             assert found == list(range(first, end))
-            assert (one.store.figures.repaired_queues, one.store.figures.damaged_records) == (1, 0)
+            assert (one.store.stats.repaired_queues, one.store.stats.damaged_records) == (1, 0)
 
     asyncio.run(run())
 

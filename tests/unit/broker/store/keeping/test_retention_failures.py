@@ -210,13 +210,13 @@ def test_units_of_what_is_gone_are_passed_over_where_the_begin_could_not_be_look
             one.age(2)
             await one.look()
             assert one.store.min_offset("T", 0) == 3 * PER_SEGMENT
-            assert (one.store.figures.repaired_queues, one.store.figures.damaged_records) == (0, 0)
+            assert (one.store.stats.repaired_queues, one.store.stats.damaged_records) == (0, 0)
 
     async def start_again() -> None:
         async with life(tmp_path) as one:
             assert one.store.min_offset("T", 0) == (2 if stopped else 3) * PER_SEGMENT
             assert numbers(one.store)[0] == one.store.min_offset("T", 0)
-            assert (one.store.figures.repaired_queues, one.store.figures.damaged_records) == (0, 0)
+            assert (one.store.stats.repaired_queues, one.store.stats.damaged_records) == (0, 0)
 
     asyncio.run(run())
     asyncio.run(start_again())
@@ -260,7 +260,7 @@ def test_a_crash_while_a_begin_could_not_be_looked_for(tmp_path: Path, deletes_m
             assert not one.store.recovery.rebuilt
             assert one.store.min_offset("T", 0) == 2 * PER_SEGMENT
             assert numbers(one.store)[0] == 2 * PER_SEGMENT
-            assert (one.store.figures.repaired_queues, one.store.figures.damaged_records) == (0, 0)
+            assert (one.store.stats.repaired_queues, one.store.stats.damaged_records) == (0, 0)
             await one.save()
             bounds = QueueBounds.read(tmp_path / "crashed" / "queuebounds", FileSystem())
             assert bounds is not None
@@ -284,7 +284,7 @@ def test_a_file_that_cannot_be_removed_is_tried_again_later(tmp_path: Path, capl
             one.clock.advance(121)
             await one.look()
             assert one.files()[0] == 2
-            assert one.store.figures.deleted_bytes == 2 * SEGMENT_BYTES
+            assert one.store.stats.deleted_bytes == 2 * SEGMENT_BYTES
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(run())

@@ -443,7 +443,7 @@ def test_bytes_in_a_body_do_not_get_into_a_queue_that_is_repaired(tmp_path: Path
             with pytest.raises(StoreCorrupted, match="damaged at offset 1"):
                 store.get("T", 0, 1, 32)
             async with asyncio.timeout(20):
-                while not store.figures.repaired_queues:  # noqa: ASYNC110  # a state of the store, without an event
+                while not store.stats.repaired_queues:  # noqa: ASYNC110  # a state of the store, without an event
                     await asyncio.sleep(0.005)
             assert numbers(store) == [0, 2]
 

@@ -69,7 +69,7 @@ def serve_around_a_cut_segment(root: Path) -> None:
                 assert raised.value.filename == str(cut)
                 with pytest.raises(OSError, match=r"cannot be read"):
                     store.get("T", 0, offset, 32, message_filter=compile_sql("TRUE"))
-            assert store.figures.read_errors == 2 * (last - first + 1) + 1
+            assert store.stats.read_errors == 2 * (last - first + 1) + 1
             found = store.get("T", 0, last + 1, 32)
             assert found.status is GetStatus.FOUND
             assert records(found.body)[-1]["queue_offset"] == 39
@@ -282,7 +282,7 @@ def give_up_what_stays_unreadable(root: Path) -> None:
                 for _ in range(3):
                     with pytest.raises(OSError, match="cannot be read"):
                         store.get("T", 0, lost[0], 32)
-            assert store.figures.damaged_records == 0
+            assert store.stats.damaged_records == 0
             # It was not asked for in a while: the disk may have been away in between.
             clock.advance(61)
             with pytest.raises(OSError, match="cannot be read"):
@@ -300,10 +300,10 @@ def give_up_what_stays_unreadable(root: Path) -> None:
                 if offset == 40:
                     break
             assert passed == list(range(lost[-1] + 1, 40))
-            assert store.figures.damaged_records == len(lost)
+            assert store.stats.damaged_records == len(lost)
             result = store.get("T", 0, lost[0], 1)
             assert (result.status, result.count) == (GetStatus.MESSAGE_WAS_REMOVING, 0)
-            assert store.figures.damaged_records == len(lost)
+            assert store.stats.damaged_records == len(lost)
             assert store.store_time("T", 0, lost[1]) == -1
             os.truncate(cut, SEGMENT_BYTES)
 

@@ -176,7 +176,7 @@ def test_damage_in_the_middle_of_the_log_costs_only_what_it_hit(
         async with running_store(tmp_path) as store:
             # The damaged message is left out of the answer, and named.
             assert numbers(store, 0) == [number for number in range(120) if number != 10]
-            assert store.figures.damaged_records == 1
+            assert store.stats.damaged_records == 1
             assert f"path={tmp_path / LOG}" in caplog.text
         (tmp_path / "queuebounds").unlink()
         caplog.clear()

@@ -59,7 +59,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 async def repaired(store: MessageStore) -> None:
     """Wait until a repair is done."""
     async with asyncio.timeout(20):
-        while not store.figures.repaired_queues:  # noqa: ASYNC110  # a state of the store, without an event
+        while not store.stats.repaired_queues:  # noqa: ASYNC110  # a state of the store, without an event
             await asyncio.sleep(0.005)
 
 
@@ -105,7 +105,7 @@ def test_a_damaged_queue_is_repaired_online(tmp_path: Path, damage: Callable[[Pa
             assert (await put(store, body(COUNT))).queue_offset == COUNT
             await repaired(store)
             assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT + 1)]
-            assert store.figures.repaired_queues == 1
+            assert store.stats.repaired_queues == 1
             for path in (tmp_path / QUEUE).iterdir():
                 assert path.stat().st_size == UNITS_PER_FILE * 20
         async with running_store(tmp_path) as store:
@@ -143,7 +143,7 @@ def test_a_queue_that_lost_its_end_before_the_start_is_repaired_when_it_is_read(
             assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT + 1)]
         async with running_store(tmp_path) as store:
             assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT + 1)]
-            assert store.figures.repaired_queues == 0
+            assert store.stats.repaired_queues == 0
 
     asyncio.run(run())
 
@@ -167,7 +167,7 @@ def test_a_message_that_the_log_lost_is_named_and_skipped(tmp_path: Path, caplog
             assert found == [body(number) for number in range(COUNT) if number != 60]
             assert f"commit log damaged path={path} position={position} bytes=" in caplog.text
             assert "from=60 to=61 lost=1" in caplog.text
-            assert store.figures.damaged_records == 1
+            assert store.stats.damaged_records == 1
             assert len(read_queue(store, "U")) == COUNT
 
     asyncio.run(run())
@@ -219,7 +219,7 @@ def test_a_repair_that_finds_no_room_is_tried_with_the_next_read(tmp_path: Path)
             hit = zero_page(tmp_path)
             files.fail(0, errno.ENOSPC, only="write")
             async with asyncio.timeout(20):
-                while not store.figures.repaired_queues:
+                while not store.stats.repaired_queues:
                     with contextlib.suppress(StoreCorrupted):
                         store.get("T", 0, hit, 32)
                     await asyncio.sleep(0.005)
@@ -346,8 +346,8 @@ def test_a_tags_code_that_is_damaged_hides_no_message(tmp_path: Path, bit: int, 
                 offset = result.next_begin_offset
             assert found == [0, 3, 40]
             assert faults == [f"damaged at offset {hit}: its tags code is not that of its message"]
-            assert store.figures.repaired_queues == 1
-            assert store.figures.damaged_records == 0
+            assert store.stats.repaired_queues == 1
+            assert store.stats.damaged_records == 0
         assert unit_file.read_bytes() == whole
 
     asyncio.run(run())
@@ -387,7 +387,7 @@ def test_a_repair_holds_up_no_save(tmp_path: Path) -> None:
                 store.get("T", 0, hit, 32)
             await store.delete_topic("U")
             assert store.is_in_repair("T", 0)
-            assert store.figures.repaired_queues == 0
+            assert store.stats.repaired_queues == 0
             await repaired(store)
             assert [one["body"] for one in read_queue(store)] == [body(number) for number in range(COUNT)]
 
@@ -405,7 +405,7 @@ def test_a_topic_that_is_deleted_while_it_is_repaired_gets_no_old_units(tmp_path
             await put(store, b"new")
         async with running_store(tmp_path) as store:
             assert [one["body"] for one in read_queue(store)] == [b"new"]
-            assert store.figures.repaired_queues == 0
+            assert store.stats.repaired_queues == 0
         assert (tmp_path / QUEUE / f"{0:020d}").read_bytes()[20:] == bytes((UNITS_PER_FILE - 1) * 20)
 
     asyncio.run(run())

@@ -391,7 +391,7 @@ def test_a_page_that_cannot_be_read_fails_what_needs_it_alone(tmp_path: Path) ->
         tries = [begin for begin, end in one.disk.loads if begin <= 5 * PAGE < end]
         assert len(tries) == 1, "it is not tried again at once"
         assert await one.read("a", 0, 32) == list(range(on_page[0])), "what lies before it is answered"
-        assert one.store.figures.read_errors >= len(on_page)
+        assert one.store.stats.read_errors >= len(on_page)
 
     play(tmp_path, test)
 
@@ -408,7 +408,7 @@ def test_a_page_that_failed_for_a_minute_counts_as_damaged(tmp_path: Path) -> No
         one.clock.advance(1)
         found = await one.reads.read("a", one.get, hit, 1)
         assert (found.status, found.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, hit + 1)
-        assert one.store.figures.damaged_records == 1
+        assert one.store.stats.damaged_records == 1
 
     play(tmp_path, test)
 

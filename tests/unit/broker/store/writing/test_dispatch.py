@@ -38,7 +38,7 @@ def test_a_listener_that_raises_loses_no_message(
             for number in range(4):
                 await put(store, b"%d" % number)
             assert [one["body"] for one in read_queue(store)] == [b"0", b"1", b"2", b"3"]
-            assert store.figures.listener_errors == 2
+            assert store.stats.listener_errors == 2
             await stored(store, store.put(message(b"4")))
         async with running_store(tmp_path) as store:
             assert [one["body"] for one in read_queue(store)] == [b"0", b"1", b"2", b"3", b"4"]

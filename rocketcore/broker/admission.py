@@ -1,4 +1,4 @@
-"""The gate: how a message enters the store that may be meant for another place or another time.
+"""Admission: how a message enters the store that may be meant for another place or another time.
 
 A plain send goes straight into the store; which are plain ``_fast/sends.pyx`` decides. Every other message comes
 through here, whoever puts it: a producer, a consumer that gives one back, the broker itself. So what becomes of a
@@ -8,8 +8,8 @@ decides where it goes (Java: ``HookUtils.handleScheduleMessage``, 5.5.0):
 level  DELAY, a number above 0: it waits in the queue of its level
 time   TIMER_…: it waits in the queue of the timer, or is refused (``later/timer.py``)
 
-The services that bring a message to where it was meant for put it past the gate: its properties still say what it asked
-for, and it must not wait again. A message that is part of a transaction comes here when it is committed.
+The services that bring a message to where it was meant for put it past admission: its properties still say what it
+asked for, and it must not wait again. A message that is part of a transaction comes here when it is committed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PUT_CODES = {
 }
 
 
-class Gate:
+class Admission:
     """Puts messages by what they ask for. Loop thread only."""
 
     def __init__(self, store: MessageStore, stats: BrokerStats, topics: TopicConfigs, timer: TimerService) -> None:

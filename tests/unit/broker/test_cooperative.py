@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from rocketcore.broker.slices import Slices
+from rocketcore.broker.cooperative import CooperativeWork
 from rocketcore.service import ManualClock
 
 
 def test_all_long_work_together_has_a_slice_in_a_turn() -> None:
     async def main() -> None:
-        slices, steps, others = Slices(ManualClock()), 0, [0]
+        cooperative, steps, others = CooperativeWork(ManualClock()), 0, [0]
 
         async def work() -> None:
             nonlocal steps
             for _ in range(250):
                 steps += 1
-                await slices.step()
+                await cooperative.step()
 
         works = [asyncio.create_task(work()) for _ in range(50)]
         given_up = asyncio.create_task(work())
@@ -35,7 +35,7 @@ def test_all_long_work_together_has_a_slice_in_a_turn() -> None:
 def test_work_that_has_its_time_of_a_turn_goes_on_in_the_next() -> None:
     async def main() -> None:
         clock, turns = ManualClock(), 0
-        slices = Slices(clock)
+        cooperative = CooperativeWork(clock)
 
         async def count() -> None:
             nonlocal turns
@@ -45,11 +45,11 @@ def test_work_that_has_its_time_of_a_turn_goes_on_in_the_next() -> None:
 
         counting = asyncio.create_task(count())
         for _ in range(10):
-            await slices.step()
+            await cooperative.step()
         assert turns == 0
         for _ in range(10):
             clock.advance(0.001)
-            await slices.step()
+            await cooperative.step()
         assert turns >= 10
         counting.cancel()
 
@@ -58,17 +58,17 @@ def test_work_that_has_its_time_of_a_turn_goes_on_in_the_next() -> None:
 
 def test_few_have_a_large_answer_in_their_hands() -> None:
     async def main() -> None:
-        slices, at_work, most = Slices(ManualClock()), 0, 0
+        cooperative, at_work, most = CooperativeWork(ManualClock()), 0, 0
 
         async def handle(number: int) -> int:
             nonlocal at_work, most
             at_work += 1
             most = max(most, at_work)
-            await slices.beside(lambda: None)
+            await cooperative.beside(lambda: None)
             at_work -= 1
             return number
 
-        handler = slices.one_of_few(handle)
+        handler = cooperative.one_of_few(handle)
         assert await asyncio.gather(*map(handler, range(20))) == list(range(20))
         assert most == 4
 

@@ -1,4 +1,4 @@
-"""The gate: what becomes of a message that asks for another place or time."""
+"""Admission: what becomes of a message that asks for another place or time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from rocketcore._fast.consume_queue import unit
 from rocketcore._fast.properties import decode_properties
 from rocketcore._fast.timer_heap import timer_code_due
+from rocketcore.broker.admission import Admission
 from rocketcore.broker.config import BrokerConfig
-from rocketcore.broker.gate import Gate
 from rocketcore.broker.later.timer import TimerService
 from rocketcore.broker.record import RecordReader
 from rocketcore.broker.state.json_file import JsonFile
@@ -38,11 +38,11 @@ class Scene:
             is_gone=lambda *_: False,
             clock=clock,
         )
-        self.gate = Gate(store, self.stats, self.topics, self.timer)
+        self.admission = Admission(store, self.stats, self.topics, self.timer)
 
     async def put(self, properties: dict[str, str], body: bytes = b"x") -> PutStatus:
         message = StoredMessage(topic="T", queue_id=2, body=body)
-        return await self.gate.stored(self.gate.put(message, properties))
+        return await self.admission.stored(self.admission.put(message, properties))
 
     def stored(self, topic: str, queue_id: int) -> dict[str, str]:
         """The properties of the first message of a queue."""
@@ -87,8 +87,8 @@ def test_a_committed_message_that_waits_is_not_taken_for_a_delivery(
 
     async def check(scene: Scene) -> None:
         message = StoredMessage(topic="T", queue_id=2, body=b"x", prepared_transaction_offset=4711)
-        result = scene.gate.put(message, properties)
-        assert await scene.gate.stored(result) is PutStatus.PUT_OK
+        result = scene.admission.put(message, properties)
+        assert await scene.admission.stored(result) is PutStatus.PUT_OK
         assert scene.stored(*place)["REAL_TOPIC"] == "T"
         for by_level in (False, True):
             assert scene.store.deliveries(0, by_level=by_level) == set()
@@ -112,9 +112,9 @@ def test_a_time_waits_in_the_queue_of_the_timer(tmp_path: Path) -> None:
 
 def test_what_the_store_does_not_take_is_counted_and_refused(tmp_path: Path) -> None:
     async def check(scene: Scene) -> None:
-        result = scene.gate.put(StoredMessage(topic="T", queue_id=0, body=bytes(5 << 20)), {})
+        result = scene.admission.put(StoredMessage(topic="T", queue_id=0, body=bytes(5 << 20)), {})
         assert result.status is PutStatus.MESSAGE_ILLEGAL
-        assert "msg body length limit 65536B" in str(scene.gate.refusal(result))
+        assert "msg body length limit 65536B" in str(scene.admission.refusal(result))
         assert (scene.stats.totals.put_messages, scene.stats.totals.put_failures) == (0, 1)
 
     run(tmp_path, check)
@@ -123,7 +123,7 @@ def test_what_the_store_does_not_take_is_counted_and_refused(tmp_path: Path) -> 
 def test_a_dead_letter_has_a_topic(tmp_path: Path) -> None:
     async def check(scene: Scene) -> None:
         message = StoredMessage(topic="T", queue_id=2, body=b"x")
-        scene.gate.make_dead_letter(message, "g")
+        scene.admission.make_dead_letter(message, "g")
         assert (message.topic, message.queue_id) == ("%DLQ%g", 0)
         assert scene.topics.find("%DLQ%g") is not None
 

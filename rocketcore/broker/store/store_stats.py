@@ -9,10 +9,10 @@ from rocketcore.broker.store.reading.records import Records
 from rocketcore.broker.store.writing.committer import Committer
 from rocketcore.broker.store.writing.dispatch import Dispatcher
 
-__all__ = ["StoreFigures"]
+__all__ = ["StoreStats"]
 
 
-class StoreFigures:
+class StoreStats:
     """Loop thread only. What is counted is counted since the start, by each part for itself."""
 
     def __init__(

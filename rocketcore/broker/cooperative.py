@@ -15,7 +15,7 @@ from typing import Final, ParamSpec, TypeVar
 from rocketcore.protocol.bodies.base import Body
 from rocketcore.service import Clock
 
-__all__ = ["AT_ONCE_BYTES", "Slices"]
+__all__ = ["AT_ONCE_BYTES", "CooperativeWork"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +29,7 @@ _SLICE_STEPS: Final = 100
 _FEW: Final = 4
 
 
-class Slices:
+class CooperativeWork:
     """Loop thread only."""
 
     def __init__(self, clock: Clock) -> None:
