@@ -10,7 +10,7 @@ from tests.fault.numbered import Outcome, run_numbered
 from tests.fault.session import ERRORS, Session
 
 SEED = os.environ.get("ROCKETCORE_FAULT_SEED", "20261120")
-STRIDE = int(os.environ.get("ROCKETCORE_FAULT_STRIDE", "199"))
+STRIDE = int(os.environ.get("ROCKETCORE_FAULT_STRIDE", "299"))
 """Every so manyth call is failed, every third part of that is cut; 1 for all."""
 
 MORE = 100

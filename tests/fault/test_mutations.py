@@ -11,7 +11,7 @@ from tests.fault.campaign import run_trials
 from tests.fault.image import Image
 
 SEED = int(os.environ.get("ROCKETCORE_FAULT_SEED", "20261120"))
-MUTATIONS = int(os.environ.get("ROCKETCORE_FAULT_MUTATIONS", "90"))
+MUTATIONS = int(os.environ.get("ROCKETCORE_FAULT_MUTATIONS", "60"))
 SHOWN = 20
 
 pytestmark = pytest.mark.fault

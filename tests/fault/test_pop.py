@@ -11,7 +11,7 @@ import pytest
 from tests.fault.pop_run import QUIET_SECONDS, PopRun
 from tests.fault.test_kill import SEED
 
-CYCLES = max(1, int(os.environ.get("ROCKETCORE_FAULT_CYCLES", "20")) // 4)
+CYCLES = max(1, int(os.environ.get("ROCKETCORE_FAULT_CYCLES", "12")) // 4)
 SECONDS_A_CYCLE = 15
 
 pytestmark = pytest.mark.fault

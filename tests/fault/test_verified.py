@@ -11,7 +11,7 @@ from rocketcore.broker.store.verify import Report
 from tests.fault.verified import run_verified
 
 SEED = int(os.environ.get("ROCKETCORE_FAULT_SEED", "20261120"))
-STORES = int(os.environ.get("ROCKETCORE_FAULT_VERIFIED", "100"))
+STORES = int(os.environ.get("ROCKETCORE_FAULT_VERIFIED", "60"))
 
 pytestmark = pytest.mark.fault
 

@@ -14,7 +14,7 @@ from typing import Any
 import rocketcore as rmq
 from rocketcore import aio
 
-MESSAGES = 1000
+MESSAGES = 300
 """How many messages fail in a case of a broadcast consumer: none of them is sent back."""
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -499,9 +500,14 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("handler", ["plain", "coroutine"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("outcome", ["returns", "raises", "some"])
+@pytest.mark.parametrize(
+    ("outcome", "mode", "handler"),
+    [
+        case
+        for case in product(["returns", "raises", "some"], MODES, ["plain", "coroutine"])
+        if case != ("raises", "pop", "coroutine")  # ten seconds until a broker gives them again: one of a kind
+    ],
+)
 def test_batches(
     namesrv: str, make_topic: Callable[..., str], group: str, mode: str, handler: str, outcome: str, tmp_path: Any
 ) -> None:

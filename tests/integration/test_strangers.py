@@ -79,7 +79,7 @@ def run_stranger(cluster: LocalCluster) -> Iterator[Callable[[str], dict[str, st
 
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])
 @pytest.mark.parametrize("case", SAID)
-def test_the_first_failure_is_told_whole_and_a_thousand_are_few_lines(
+def test_the_first_failure_is_told_whole_and_hundreds_are_few_lines(
     case: str, face: str, run_stranger: Callable[[str], dict[str, str]]
 ) -> None:
     said = run_stranger(face)[case]

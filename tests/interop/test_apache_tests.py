@@ -14,7 +14,6 @@ from tests.fixtures.apache import require_java
 from tests.interop import suite
 
 QUICK = (
-    "client.consumer.tag.MulTagSubIT",
     "client.producer.exception.msg.ChinaPropIT",
     "client.consumer.pop.BatchAckIT",
 )

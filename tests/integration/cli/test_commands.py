@@ -324,12 +324,12 @@ def test_a_broker_that_says_nothing_is_shown_as_such(
     broker = processes.broker(namesrv.address, "--name", "mute")
     monkeypatch.setenv("ROCKET_NAMESRV", namesrv.address)
     broker.process.send_signal(signal.SIGSTOP)
-    code, out, err = rocket("cluster", "describe", "--timeout", "0.5", "-o", "json")
+    code, out, err = rocket("cluster", "describe", "--timeout", "2", "-o", "json")
     [row] = json.loads(out)
     assert (code, row["state"], row["version"], row["topics"]) == (0, "unreachable", None, None)
     assert f"broker mute at {broker.address} is registered and says nothing" in err
-    assert rocket("broker", "describe", "mute", "--timeout", "0.5")[0] == 5
-    code, _, err = rocket("broker", "drain", "mute", "--yes", "--timeout", "0.5")
+    assert rocket("broker", "describe", "mute", "--timeout", "2")[0] == 5
+    code, _, err = rocket("broker", "drain", "mute", "--yes", "--timeout", "2")
     assert code == 0
     assert "drain broker mute of DefaultCluster: the write queues of all its topics go" in err
 
