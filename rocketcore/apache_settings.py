@@ -234,14 +234,14 @@ def asks_for_nothing(name: str, value: str) -> bool:
 
 
 def protective_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the settings that ask for protection among the environment's variables: ``ROCKETCORE_ACL_ENABLE``, …"""
+    """Return the environment's variables that ask for protection, ``ROCKETCORE_ACL_ENABLE`` …: variable → setting."""
     names = {name.lower(): name for name in PROTECTION}
     found = {}
-    for variable, value in (os.environ if environ is None else environ).items():
+    for variable in os.environ if environ is None else environ:
         if variable.startswith(ENVIRONMENT_PREFIX):
             name = names.get(variable.removeprefix(ENVIRONMENT_PREFIX).replace("_", "").lower())
             if name is not None:
-                found[name] = value
+                found[variable] = name
     return found
 
 

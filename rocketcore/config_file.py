@@ -20,7 +20,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, replace
 from enum import Enum
 from pathlib import Path
@@ -48,6 +48,7 @@ __all__ = [
     "format_properties",
     "home_folder",
     "load_config",
+    "other_variables",
     "parse_properties",
     "print_config",
     "property_lines",
@@ -56,6 +57,7 @@ __all__ = [
     "read_properties",
     "replace_file",
     "setting",
+    "setting_variables",
     "update_config",
     "write_properties",
 ]
@@ -65,6 +67,9 @@ HIDDEN = "******"
 _YEAR = {"ms": 366 * 86_400_000, "s": 366 * 86_400}
 """Nobody waits longer, and the clocks of the system do not count on for ever."""
 _SERVICE_ADDRESS = re.compile("(tcp|udp|sctp)://")
+_SERVICE_VARIABLE = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?$")
+_NO_SETTINGS = ("DEBUG", "NO_KERNELS", "SANITIZE", "ANNOTATE", "FAULT_", "SOAK_")
+"""How variables go on that are for clients, for the build and for tests."""
 _WORD_START = re.compile("(?<=[a-z])(?=[A-Z])")
 
 logger = logging.getLogger(__name__)
@@ -283,19 +288,39 @@ def environment_properties(
     A property with dots in its name is known by that: ``tls.server.certPath`` is ``ROCKETCORE_TLS_SERVER_CERT_PATH``.
     What Kubernetes sets for a service named ``rocketcore-metrics`` (``ROCKETCORE_METRICS_PORT=tcp://…``) is no setting.
     """
-    variables = os.environ if environ is None else environ
+    environ = os.environ if environ is None else environ
     result = {}
+    for variable, name in setting_variables(classes).items():
+        value = environ.get(variable)
+        if value is not None and variable.endswith("_PORT") and _SERVICE_ADDRESS.match(value):
+            logger.info("variable of a Kubernetes service passed over name=%s value=%s", variable, value)
+        elif value is not None:
+            result[name] = value
+    return result
+
+
+def setting_variables(classes: Iterable[type[DataclassInstance]]) -> dict[str, str]:
+    """Return the variable of every setting: variable → property name."""
+    found = {}
     for cls in classes:
         for declared in fields(cls):
             name = property_name(declared)
             words = _WORD_START.sub("_", name).replace(".", "_") if "." in name else declared.name
-            variable = ENVIRONMENT_PREFIX + words.upper()
-            value = variables.get(variable)
-            if value is not None and variable.endswith("_PORT") and _SERVICE_ADDRESS.match(value):
-                logger.info("variable of a Kubernetes service passed over name=%s value=%s", variable, value)
-            elif value is not None:
-                result[name] = value
-    return result
+            found[ENVIRONMENT_PREFIX + words.upper()] = name
+    return found
+
+
+def other_variables(known: Container[str], environ: Mapping[str, str] | None = None) -> list[str]:
+    """Return the variables that begin as those of settings do and are none; Kubernetes' for services are left out."""
+    return sorted(
+        name
+        for name, value in (os.environ if environ is None else environ).items()
+        if name.upper().startswith(ENVIRONMENT_PREFIX)
+        and name not in known
+        and not name.removeprefix(ENVIRONMENT_PREFIX).startswith(_NO_SETTINGS)
+        and not _SERVICE_VARIABLE.search(name)
+        and not _SERVICE_ADDRESS.match(value)
+    )
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:

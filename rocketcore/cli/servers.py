@@ -26,9 +26,11 @@ from rocketcore.config_file import (
     check_properties,
     environment_properties,
     load_config,
+    other_variables,
     print_config,
     property_lines,
     read_properties,
+    setting_variables,
 )
 from rocketcore.errors import ConfigError
 
@@ -337,13 +339,17 @@ class Sources:
 
     def __init__(self, path: Path | None, classes: Sequence[type[Any]], options: dict[str, str]) -> None:
         self._path = path
-        self.environment = {**protective_variables(), **environment_properties(classes)}
+        variables = {**protective_variables(), **setting_variables(classes)}
+        self._variables = {name: variable for variable, name in variables.items() if variable in os.environ}
+        of_protection = {name: os.environ[variable] for variable, name in protective_variables().items()}
+        self.environment = {**of_protection, **environment_properties(classes)}
+        _warn_of_variables(variables)
         self._options = options
         try:
             self.file = {} if path is None else read_properties(path)
         except ConfigError as error:
             raise CommandFailed("BAD_FILE", str(error), exit_code=EXIT_USAGE) from error
-        for properties, where in ((self.file, self._line_of), (self.environment, lambda name: "the environment")):
+        for properties, where in ((self.file, self._line_of), (self.environment, self._variables.__getitem__)):
             with _naming(where):
                 for cls in classes:
                     check_properties(cls, properties)
@@ -357,7 +363,7 @@ class Sources:
         if name in self._options:
             return "the command line"
         if name in self.environment:
-            return "the environment"
+            return self._variables[name]
         return self._line_of(name)
 
     def _line_of(self, name: str) -> str:
@@ -369,6 +375,25 @@ class Sources:
     def named(self) -> contextlib.AbstractContextManager[None]:
         """Add the place to the error of a setting."""
         return _naming(self.where)
+
+
+def _warn_of_variables(known: Mapping[str, str]) -> None:
+    """Log the variables that are no setting of any server; one environment may serve several."""
+    if not (odd := other_variables(known)):
+        return
+    from difflib import get_close_matches
+
+    from rocketcore.broker.config import BrokerConfig
+    from rocketcore.broker.store.config import StoreConfig
+    from rocketcore.nameserver.config import NameServerConfig
+    from rocketcore.transport.tls.server_settings import TLS_SETTINGS
+
+    every = setting_variables([BrokerConfig, StoreConfig, NameServerConfig, *TLS_SETTINGS])
+    for variable in odd:
+        if variable not in every:
+            close = get_close_matches(variable.upper(), sorted(every), 1, 0.75)
+            nearest = f" nearest={close[0]}" if close else ""
+            logger.warning("no setting has such a variable, ignored name=%s%s", variable, nearest)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -76,7 +79,7 @@ def test_a_setting_that_cannot_be_ends_the_start_also_where_an_option_wins(
 ) -> None:  # fmt: skip
     value = "soon" if setting == "cannot be read" else "70000"
     arguments = [*COMMANDS[command], FOLDER[command], str(tmp_path / "folder"), "--metrics-port", "0"]
-    where = "the environment"
+    where = "ROCKETCORE_METRICS_PORT"
     if source == "file":
         file = tmp_path / "settings.conf"
         file.write_text(f"# one\nmetricsPort={value}\n")
@@ -93,13 +96,21 @@ def test_a_setting_that_cannot_be_ends_the_start_also_where_an_option_wins(
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("ROCKETCORE_LISTEN_PORT", "1", "the environment: listenPort is not for rocket up: --broker-port sets it"),
+        (
+            "ROCKETCORE_LISTEN_PORT",
+            "1",
+            "ROCKETCORE_LISTEN_PORT: listenPort is not for rocket up: --broker-port sets it",
+        ),
         ("ROCKETCORE_STORE_PATH_ROOT_DIR", "/x", "storePathRootDir is not for rocket up: --store sets it"),
         ("ROCKETCORE_ROCKETMQ_HOME", "/x", "rocketmqHome is not for rocket up: --store sets it"),
         ("ROCKETCORE_TLS_SERVER_MODE", "enforcing", "tls.server.mode is not for rocket up"),
-        ("ROCKETCORE_ACL_ENABLE", "true", "the environment: aclEnable=true: asks for access control"),
-        ("ROCKETCORE_BROKER_PERMISSION", "9", "the environment: brokerPermission=9: it is 0 to 7"),
-        ("ROCKETCORE_DEFAULT_TOPIC_QUEUE_NUMS", "", "the environment: defaultTopicQueueNums='': not an integer"),
+        ("ROCKETCORE_ACL_ENABLE", "true", "ROCKETCORE_ACL_ENABLE: aclEnable=true: asks for access control"),
+        ("ROCKETCORE_BROKER_PERMISSION", "9", "ROCKETCORE_BROKER_PERMISSION: brokerPermission=9: it is 0 to 7"),
+        (
+            "ROCKETCORE_DEFAULT_TOPIC_QUEUE_NUMS",
+            "",
+            "ROCKETCORE_DEFAULT_TOPIC_QUEUE_NUMS: defaultTopicQueueNums='': not an integer",
+        ),
     ],
 )
 def test_variables_that_up_does_not_take(
@@ -108,6 +119,26 @@ def test_variables_that_up_does_not_take(
     monkeypatch.setenv(variable, value)
     assert run(["up", "--port", "0", "--no-console"]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["namesrv start", "broker start"])
+def test_variables_that_no_setting_has(command: str, tmp_path: Path) -> None:
+    variables = {
+        "ROCKETCORE_LISTNE_PORT": "1", "rocketcore_slow_request_millis": "7", "ROCKETCORE_ZEBRA": "1",
+        # of the other server, of clients, of Kubernetes
+        "ROCKETCORE_FLUSH_DISK_TYPE": "ASYNC_FLUSH", "ROCKETCORE_SUPPORT_ACTING_MASTER": "true",
+        "ROCKETCORE_DEBUG": "1", "ROCKETCORE_X_SERVICE_PORT_HTTP": "80", "ROCKETCORE_X_PORT_80_TCP_ADDR": "10.0.0.1",
+        "ROCKETCORE_X_PORT": "tcp://10.0.0.1:80",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "rocketcore.cli.main", *command.split(), "-p"],
+        env={**os.environ, "HOME": str(tmp_path), **variables}, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    told = [line.partition("ignored ")[2] for line in done.stderr.splitlines() if "no setting has such" in line]
+    assert told == [
+        "name=ROCKETCORE_LISTNE_PORT nearest=ROCKETCORE_LISTEN_PORT", "name=ROCKETCORE_ZEBRA",
+        "name=rocketcore_slow_request_millis nearest=ROCKETCORE_SLOW_REQUEST_MILLIS",
+    ]  # fmt: skip
 
 
 def test_variables_win_over_the_file_and_options_over_both(processes: Processes, tmp_path: Path) -> None:

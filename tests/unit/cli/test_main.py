@@ -549,7 +549,7 @@ def test_the_home_folder_in_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_variable_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("ROCKETCORE_LISTEN_PORT", "x")
     assert run(["broker", "start"]) == 2
-    assert "the environment: listenPort='x': not an integer" in capsys.readouterr().err
+    assert "ROCKETCORE_LISTEN_PORT: listenPort='x': not an integer" in capsys.readouterr().err
 
 
 def test_what_a_file_asks_for_in_vain_is_told_when_settings_are_printed_too(tmp_path: Path) -> None:
