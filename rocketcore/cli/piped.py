@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import signal
@@ -9,14 +10,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
 from rocketcore.cli.options import end_signals
 from rocketcore.cli.render import tell
 from rocketcore.files.text import HEAD_BYTES
 
-__all__ = ["Leaving", "PipedLines", "as_it_comes"]
+__all__ = ["Leaving", "PipedLines", "as_it_comes", "without_mark"]
 
 _AHEAD_BYTES: Final = 4 << 20
 """Lines that are read while the last ones are sent."""
@@ -52,6 +53,12 @@ def as_it_comes(file: BinaryIO | None = None) -> BinaryIO:
     """Return what reads a pipe without waiting until a buffer is full; None: stdin."""
     buffered = sys.stdin.buffer if file is None else file
     return io.BufferedReader(_Begun(getattr(buffered, "raw", buffered)))
+
+
+def without_mark(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines, the first without the byte order mark that some editors write before UTF-8."""
+    for number, line in enumerate(lines):
+        yield line if number else line.removeprefix(codecs.BOM_UTF8)
 
 
 class PipedLines:

@@ -13,7 +13,7 @@ import click
 from rocketcore.cli.envelopes import ENVELOPE, read_envelope
 from rocketcore.cli.failures import EXIT_PARTLY, CommandFailed
 from rocketcore.cli.options import command, current, named_values
-from rocketcore.cli.piped import as_it_comes
+from rocketcore.cli.piped import as_it_comes, without_mark
 from rocketcore.cli.render import check_stream_form, counted, progress, show_line, tell
 from rocketcore.cli.times import DURATION, TIME
 from rocketcore.errors import BrokerError
@@ -171,7 +171,7 @@ def _unreadable(name: str, error: Exception) -> click.BadParameter:
 
 
 def _bodies(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
+    for line in without_mark(lines):
         text = line.removesuffix(b"\n").removesuffix(b"\r") if line.endswith(b"\n") else line
         if text:
             yield {"body": text}

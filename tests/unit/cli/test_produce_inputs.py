@@ -36,6 +36,12 @@ def test_the_content_tells_how_lines_are_compressed(
     assert list(_inputs((body,), jsonl=True)) == [{"body": "a"}, {"body": "b"}]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = b"\xef\xbb\xbf"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(mark + b"a\n" + mark + b"b\n")))
+    assert [fields["body"] for fields in _inputs((), jsonl=False)] == [b"a", mark + b"b"]
+
+
 @pytest.mark.parametrize(
     ("text", "bodies"),
     [(b"abc\r", [b"abc\r"]), (b"a\r\nb\r", [b"a", b"b\r"]), (b"a\r\r\n", [b"a\r"]), (b"a\n\nb", [b"a", b"b"])],
