@@ -138,7 +138,7 @@ class HttpPort:
         """Read a request; return its method and its answer, None for a client that left before it had asked."""
         try:
             async with asyncio.timeout(self._request_seconds):
-                head = await reader.readuntil(b"\r\n\r\n")
+                line = await _head(reader)
         except asyncio.IncompleteReadError:
             return b"", None
         except asyncio.LimitOverrunError:
@@ -146,10 +146,10 @@ class HttpPort:
             return b"", Answer.of(status, f"a request has at most {MOST_REQUEST_BYTES} bytes")
         except TimeoutError:
             return b"", Answer.of(HTTPStatus.REQUEST_TIMEOUT, f"no request within {self._request_seconds:g} s")
-        line = _REQUEST_LINE.fullmatch(head[: head.index(b"\r\n")])
-        if line is None:
+        request = _REQUEST_LINE.fullmatch(line)
+        if request is None:
             return b"", Answer.of(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request")
-        return line[1], await self._page(line[1], line[2].decode())
+        return request[1], await self._page(request[1], request[2].decode())
 
     async def _page(self, method: bytes, target: str) -> Answer:
         if method not in (b"GET", b"HEAD"):
@@ -165,6 +165,26 @@ class HttpPort:
         except Exception as error:
             logger.exception("page failed path=%s", target)
             return Answer.of(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}, see the log")
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    """Read a request's head and return its first line.
+
+    A line may end with a line feed alone, and one empty line may come first (RFC 9112, 2.2).
+
+    raises  IncompleteReadError, LimitOverrunError for more than ``MOST_REQUEST_BYTES``
+    """
+    size = 0
+    lines: list[bytes] = []
+    while not lines or lines[-1]:
+        line = await reader.readuntil(b"\n")
+        size += len(line)
+        if size > MOST_REQUEST_BYTES:
+            raise asyncio.LimitOverrunError("the head of a request is too long", 0)
+        line = line[:-1].removesuffix(b"\r")
+        if line or size > 2:
+            lines.append(line)
+    return lines[0]
 
 
 async def _write(writer: asyncio.StreamWriter, answer: Answer, *, body: bool) -> None:

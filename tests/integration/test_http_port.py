@@ -71,6 +71,18 @@ def test_pages_by_their_paths() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize(
+    "request_bytes",
+    [GET.replace(b"\r\n", b"\n"), b"\r\n" + GET, b"\n" + GET, b"GET /livez HTTP/1.1\nHost: x\r\n\n"],
+    ids=["bare line feeds", "an empty line first", "a bare line feed first", "mixed"],
+)
+def test_lines_that_a_server_may_take(request_bytes: bytes) -> None:
+    async def scenario(port: HttpPort) -> None:
+        assert await ask(port.port, request_bytes) == (200, b"ok\n")
+
+    play(scenario, request_seconds=5)
+
+
 def test_the_address_of_all_is_that_of_both_families() -> None:
     async def scenario(port: HttpPort) -> None:
         for host in ("127.0.0.1", "::1"):
