@@ -1,7 +1,7 @@
 """Pages of tasks in docs/, each run from top to bottom on a cluster of its own, as a reader would.
 
-A block of Python is a program. Where a block of text follows, that is what the program prints, in any order of lines and
-with ``…`` for what differs; a program that runs until it is stopped is stopped when it has printed so many lines. Of a
+A block of Python is a program. A block of text behind it is what the program prints, in any order of lines and with
+``…`` for what differs. A program that runs until it is stopped is stopped when it has printed so many lines. Of a
 console's block each ``$ rocket`` is run, with the lines below it as what it prints; the cluster is up already.
 """
 
@@ -30,6 +30,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "tutorial.md": (),
     "clients.md": ("orders",),
     "consuming.md": ("orders",),
+    "from-kafka.md": ("orders",),
     "sending.md": ("orders", "order-events", "metrics", "quotes", "reminders"),
 }
 """By page the topics that are there before its first block."""
