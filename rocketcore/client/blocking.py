@@ -10,9 +10,9 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from rocketcore.client.tracebacks import SHORTENED, shortened
+from rocketcore.client.tracebacks import SHORTENED, edge, shortened
 
-__all__ = ["BlockingMethods", "blocking", "of_method", "on_loop"]
+__all__ = ["BlockingMethods", "blocking", "constructor", "of_method", "on_loop"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -33,6 +33,20 @@ def of_method(error: TypeError, kind: type, name: str) -> TypeError:
     text = str(error)
     place = text.find(f"{name}()")
     return error if place < 0 else TypeError(f"{kind.__name__}.{text[place:]}")
+
+
+def constructor(function: Callable[P, None]) -> Callable[P, None]:
+    """Return an ``__init__`` whose errors about arguments name the class that is made, not that of its settings."""
+
+    @edge
+    @functools.wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            function(*arguments, **options)
+        except TypeError as error:
+            raise of_method(error, type(arguments[0]), "__init__") from None
+
+    return call
 
 
 def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:

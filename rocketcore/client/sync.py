@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
 
-from rocketcore.client.blocking import blocking, on_loop
+from rocketcore.client.blocking import blocking, constructor, on_loop
 from rocketcore.client.config import ConsumerConfig, ConsumerOptions, NameServers, check_max_messages, check_max_wait
 from rocketcore.client.group_consumer import GroupConsumer
 from rocketcore.client.handler import BatchHandler, MessageHandler, batched
@@ -54,7 +54,7 @@ class HostedConsumer(Generic[ConsumerT]):
 
     _kind: ClassVar[type[Any]]
 
-    @edge
+    @constructor
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
@@ -261,7 +261,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
 
     _kind = AsyncPushConsumer
 
-    @edge
+    @constructor
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:

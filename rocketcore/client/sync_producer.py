@@ -16,7 +16,7 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from rocketcore.client.blocking import blocking
+from rocketcore.client.blocking import blocking, constructor
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions, check_close_timeout, client_config
 from rocketcore.client.instance import ClientInstance
 from rocketcore.client.outgoing import ArrowColumns, MessageOptions, make_message
@@ -24,7 +24,7 @@ from rocketcore.client.process import close_forgotten, watch
 from rocketcore.client.runtime import THREADS
 from rocketcore.client.sender import Sender
 from rocketcore.client.stopping import Leaving, exit_by
-from rocketcore.client.tracebacks import SHORTENED, edge, shortened
+from rocketcore.client.tracebacks import SHORTENED, shortened
 from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
 from rocketcore.message import Body, Message, MessageQueue
 from rocketcore.service import PeriodicThread
@@ -141,7 +141,7 @@ class Producer:
     config   settings as one object; or its fields as keyword arguments, see ``ProducerConfig``
     """
 
-    @edge
+    @constructor
     def __init__(
         self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
     ) -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import Final, Generic, TypeVar, Unpack
 
+from rocketcore.client.blocking import constructor
 from rocketcore.client.config import (
     ConsumerConfig,
     ConsumerOptions,
@@ -106,7 +107,7 @@ class PushConsumer(_Member[PushLogic]):
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
     """
 
-    @edge
+    @constructor
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
@@ -202,7 +203,7 @@ class PullConsumer(_Member[PullLogic]):
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
     """
 
-    @edge
+    @constructor
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:
@@ -262,7 +263,7 @@ class SimpleConsumer(_Consumer[SimpleLogic]):
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
     """
 
-    @edge
+    @constructor
     def __init__(
         self, namesrv: NameServers = None, *, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]
     ) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from rocketcore.client.blocking import constructor
 from rocketcore.client.config import NameServers, ProducerConfig, ProducerOptions
 from rocketcore.client.faces.guard import Face, guarded
 from rocketcore.client.producer import Producer as Logic
 from rocketcore.client.sender import Sender
-from rocketcore.client.tracebacks import edge
 from rocketcore.client.transaction import AsyncTransaction
 from rocketcore.errors import SendsFailed
 from rocketcore.message import Message, MessageQueue
@@ -27,7 +27,7 @@ class Producer(Face[Logic]):
     config   settings as one object; or its fields as keyword arguments, see ``ProducerConfig``
     """
 
-    @edge
+    @constructor
     def __init__(
         self, namesrv: NameServers = None, *, config: ProducerConfig | None = None, **options: Unpack[ProducerOptions]
     ) -> None:

@@ -132,6 +132,13 @@ def test_config_and_other_settings_exclude_each_other(kind: Any) -> None:
     assert kind(config=config).config.group == "x"
 
 
+@pytest.mark.parametrize("module", [rocketcore, aio])
+@pytest.mark.parametrize("name", ["Producer", "PushConsumer", "PullConsumer", "SimpleConsumer"])
+def test_a_misspelt_setting_is_of_the_class_that_was_called(module: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}\.__init__\(\) got an unexpected keyword argument 'grup'$"):
+        getattr(module, name)(grup="x")
+
+
 def test_name_servers_of_a_config_are_checked_where_it_is_made() -> None:
     assert ProducerConfig(namesrv="a:1;b:2").namesrv == ("a:1", "b:2")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="http"):
