@@ -67,11 +67,12 @@ class OffsetStore(ABC):
     @abstractmethod
     async def persist(
         self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False, commit: bool = False
-    ) -> None:
+    ) -> dict[MessageQueue, RocketError]:
         """Write the offsets that changed, of the given queues or of all; what fails is tried again the next time.
 
-        asked   somebody asked for these offsets: they are written also where the group is further
-        commit  somebody commits: also what has not changed is looked after
+        asked    somebody asked for these offsets: they are written also where the group is further
+        commit   somebody commits: also what has not changed is looked after
+        returns  of each queue whose broker was not told, why; a warning has said so
         """
 
     async def keep(self, queues: Iterable[MessageQueue]) -> float | None:
@@ -203,11 +204,15 @@ class RemoteOffsetStore(OffsetStore):
 
     async def persist(
         self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False, commit: bool = False
-    ) -> None:
+    ) -> dict[MessageQueue, RocketError]:
         held = [queue for queue in (self._offsets if queues is None else queues) if queue in self._offsets]
         if asked:
             self._asked.update(held)
-        await asyncio.gather(*(self._persist_at(place, each, commit) for place, each in _by_place(held).items()))
+        failures: dict[MessageQueue, RocketError] = {}
+        await asyncio.gather(
+            *(self._persist_at(place, each, failures, commit) for place, each in _by_place(held).items())
+        )
+        return failures
 
     async def keep(self, queues: Iterable[MessageQueue]) -> float | None:
         soon = None
@@ -218,7 +223,7 @@ class RemoteOffsetStore(OffsetStore):
                 soon = PATIENCE
                 continue
             self._storing[place] = asyncio.get_running_loop().create_task(
-                self._persist_at(place, held, kept=True), name=f"consumer-offsets-{place.topic}"
+                self._persist_at(place, held, {}, kept=True), name=f"consumer-offsets-{place.topic}"
             )
         if self._storing:
             await asyncio.wait(self._storing.values(), timeout=PATIENCE)
@@ -233,7 +238,12 @@ class RemoteOffsetStore(OffsetStore):
             task.cancel()
 
     async def _persist_at(
-        self, place: Place, queues: list[MessageQueue], commit: bool = False, kept: bool = False
+        self,
+        place: Place,
+        queues: list[MessageQueue],
+        failures: dict[MessageQueue, RocketError],
+        commit: bool = False,
+        kept: bool = False,
     ) -> None:
         async with self._locks.setdefault(place, asyncio.Lock()):
             if kept and self._is_left_alone(place):
@@ -245,8 +255,11 @@ class RemoteOffsetStore(OffsetStore):
                 # arrive together (ConsumerOffsetManager.commitOffset makes the topic's table without a lock).
                 count = AT_ONCE if self._has_begun(place) else 1
                 now, due = due[:count], due[count:]
-                failures = await asyncio.gather(*(self._persist_one(queue, commit, timeout) for queue in now))
-                if failed := [error for error in failures if error is not None]:
+                errors = await asyncio.gather(*(self._persist_one(queue, commit, timeout) for queue in now))
+                found = {queue: error for queue, error in zip(now, errors, strict=True) if error is not None}
+                failures.update(found)
+                if failed := [error for error in found.values() if isinstance(error, TransportError)]:
+                    failures.update(dict.fromkeys(due, failed[0]))
                     # The other queues would only wait for the same.
                     text = (
                         "offset not stored, the broker does not answer group=%s broker=%s topic=%s queues=%d error=%s"
@@ -259,13 +272,14 @@ class RemoteOffsetStore(OffsetStore):
         until = self._hung.get(place.broker)
         return until is not None and self._instance.clock.monotonic() < until
 
-    async def _persist_one(self, queue: MessageQueue, commit: bool, timeout: float) -> TransportError | None:
-        """Store the offset of a queue where it is to be stored; return why its broker does not answer."""
+    async def _persist_one(self, queue: MessageQueue, commit: bool, timeout: float) -> RocketError | None:
+        """Store the offset of a queue where it is to be stored; return why its broker was not told."""
         offset = self._offsets.get(queue)
         if offset is None:
             return None  # it has gone while others were stored
         asked = queue in self._asked
         self._asked.discard(queue)
+        failure: RocketError | None = None
         began = self._instance.clock.monotonic()
         try:
             address, _ = self._instance.routes.subscribe_address(queue.broker)
@@ -286,11 +300,12 @@ class RemoteOffsetStore(OffsetStore):
         except RocketError as error:
             text = "offset not stored group=%s queue=%s offset=%d error=%s"
             _failures.warn((self._group, type(error)), text, self._group, queue, offset, error)
+            failure = error
         finally:
             if asked and queue in self._offsets:
                 self._asked.add(queue)
         self._hung.pop(queue.broker, None)
-        return None
+        return failure
 
     async def _is_to_be_written(
         self, queue: MessageQueue, offset: int, address: str, commit: bool, timeout: float
@@ -477,10 +492,10 @@ class LocalOffsetStore(OffsetStore):
 
     async def persist(
         self, queues: Iterable[MessageQueue] | None = None, *, asked: bool = False, commit: bool = False
-    ) -> None:
+    ) -> dict[MessageQueue, RocketError]:
         changed = self._changed(queues)
         if not changed:
-            return
+            return {}
         text = fastjson.dumps_plain({"offsetTable": dict(self._offsets)})
         try:
             await self._write(text)
@@ -488,6 +503,7 @@ class LocalOffsetStore(OffsetStore):
             _failures.warn(type(error), "offset file not written path=%s error=%s", self._path, error)
         else:
             self._written.update(changed)
+        return {}
 
     def _changed(self, queues: Iterable[MessageQueue] | None) -> dict[MessageQueue, int]:
         wanted = list(self._offsets if queues is None else queues)

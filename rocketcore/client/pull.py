@@ -29,7 +29,7 @@ from rocketcore.client.listeners import refuse_in_listener
 from rocketcore.client.offset_store import find_offset
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.codes import PullSysFlag
-from rocketcore.errors import ClientClosed, ConfigError
+from rocketcore.errors import BrokerError, ClientClosed, ConfigError, RocketError, TransportError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
@@ -116,7 +116,7 @@ class PullConsumer(GroupConsumer):
         return self._assigned_topics.get(topic) or super().find_subscription(topic)
 
     async def _finish_all(self) -> None:
-        await self.commit()
+        await self._commit(None)
 
     async def _rebalance(self) -> None:
         if not self._assigned:
@@ -259,8 +259,16 @@ class PullConsumer(GroupConsumer):
 
         offsets  of each queue the offset of the next message to read; or the last message of a queue that is done
         raises   ConfigError for anything else, for an offset of a queue that this consumer does not read, and for one
-                 beyond the end of its queue
+                 beyond the end of its queue; where a broker does not take an offset, what it says (BrokerError) or why
+                 it was not reached (TransportError): the other queues are stored, this one is tried again by itself
         """
+        if failures := await self._commit(offsets):
+            raise _not_committed(self.group, failures)
+
+    async def _commit(
+        self, offsets: Mapping[MessageQueue, int] | ReceivedMessage | None
+    ) -> dict[MessageQueue, RocketError]:
+        """Commit; return of each queue whose broker was not told, why."""
         asked = offsets is not None and not isinstance(offsets, ReceivedMessage)
         if offsets is not None and not isinstance(offsets, ReceivedMessage):
             _check_offsets(offsets)
@@ -275,7 +283,7 @@ class PullConsumer(GroupConsumer):
                 await self._check_not_beyond(queue, offset)
         for queue, offset in offsets.items():
             self.offsets.update(queue, offset, reset=True)
-        await self.offsets.persist(offsets, asked=asked, commit=True)
+        return await self.offsets.persist(offsets, asked=asked, commit=True)
 
     async def _check_not_beyond(self, queue: MessageQueue, offset: int) -> None:
         """Refuse an offset behind the end of a queue: the messages up to it would be passed over."""
@@ -309,6 +317,21 @@ class PullConsumer(GroupConsumer):
                 self.offsets.update(process_queue.queue, process_queue.polled, reset=True)
             process_queue.unstored = False
         self._polled.clear()
+
+
+def _not_committed(group: str, failures: Mapping[MessageQueue, RocketError]) -> RocketError:
+    """Return the error of a commit: for which queues, and what of the first of them."""
+    queues = ", ".join(str(queue) for queue in sorted(failures))
+    error = next(iter(failures.values()))
+    what = f"commit of group {group!r} for {queues}"
+    if isinstance(error, BrokerError):
+        own: RocketError = type(error)(error.code, error.remark, error.address, what)
+    elif isinstance(error, TransportError):
+        own = type(error)(f"{what}: {error}")
+    else:
+        return error
+    own.__cause__ = error
+    return own
 
 
 def _check_offsets(offsets: object) -> None:

@@ -101,7 +101,7 @@ def pulls(scene: Scene) -> dict[str, Call]:
         **{f"committed {index}": lambda index=index: made.committed(scene.queue(index)) for index in (0, 1)},
         "lag 1": made.lag,
         "seek and poll": polled,
-        "commit": other.commit,
+        "commit 1": other.commit,
     }
 
 

@@ -387,9 +387,9 @@ def test_what_failed_is_sent_again(caplog: pytest.LogCaptureFixture) -> None:
         store = remote(offsets)
         offsets.failure = ConnectError("down")
         store.update(QUEUE, 5)
-        await store.persist()
+        assert await store.persist() == {QUEUE: offsets.failure}
         offsets.failure = None
-        await store.persist()
+        assert await store.persist() == {}
         assert offsets.table == {("G", "T", 1): 5}
 
     asyncio.run(main())
