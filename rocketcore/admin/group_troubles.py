@@ -63,6 +63,7 @@ class GroupCondition:
 def troubles(state: GroupCondition) -> list[Trouble]:
     """Return what is wrong with a group, the worst first."""
     group = state.group
+    named = f"-- {group}" if group.startswith("-") else group
     found = []
     if state.unlike:
         found.append(
@@ -89,14 +90,14 @@ def troubles(state: GroupCondition) -> list[Trouble]:
         found.append(
             Trouble(
                 "stopped group", "warn", f"it has no member, and {state.lag} messages wait",
-                f"start its consumers, or rocket group delete {group}",
+                f"start its consumers, or rocket group delete {named}",
             )
         )  # fmt: skip
     elif state.members and state.lag and state.rate == 0:
         found.append(
             Trouble(
                 "stuck group", "warn", f"its {state.members} members consume none of {state.lag} messages",
-                f"rocket group describe {group}; what do their handlers wait for?",
+                f"rocket group describe {named}; what do their handlers wait for?",
             )
         )  # fmt: skip
     if state.members and (stuck := _stuck(state.queues)):
@@ -108,7 +109,6 @@ def troubles(state: GroupCondition) -> list[Trouble]:
             )
         )  # fmt: skip
     if state.dead_letters:
-        named = f"-- {group}" if group.startswith("-") else group
         found.append(
             Trouble(
                 "dead letters", "warn", f"{state.dead_letters} messages failed for the last time",

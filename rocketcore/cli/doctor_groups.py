@@ -66,5 +66,5 @@ def _members(admin: Admin, group: str) -> int | None:
 
 def _dead_letters(admin: Admin) -> dict[str, int]:
     """Return by group how many dead letters were not redriven; of the first groups that have a topic of them."""
-    groups = admin.dead_letter_groups()[:MOST_LOOKED]
+    groups = [group for group in admin.dead_letter_groups() if group][:MOST_LOOKED]  # %DLQ% alone is of no group
     return {group: count for group in groups if (count := admin.dead_letter_count(group))}

@@ -18,7 +18,7 @@ import secrets
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -169,10 +169,13 @@ async def read_form(request: Request) -> dict[str, list[str]]:
     if kind != "application/x-www-form-urlencoded":
         raise BadRequest(f"a form is application/x-www-form-urlencoded, got {kind or 'nothing'}")
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BODY_BYTES:
-            raise BadRequest(f"a form has at most {MOST_BODY_BYTES} bytes")
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MOST_BODY_BYTES:
+                raise BadRequest(f"a form has at most {MOST_BODY_BYTES} bytes")
+    except ClientDisconnect:
+        raise BadRequest("the form did not come to its end, or its chunks cannot be read") from None
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS, encoding="utf-8", errors="strict"

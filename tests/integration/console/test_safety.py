@@ -9,11 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from starlette.requests import Request
 
 from rocketcore.admin.client import Admin
 from rocketcore.console import console as console_module
 from rocketcore.console.accounts import MOST_FAILURES, Sessions, account_line, read_accounts, verify
-from rocketcore.console.safety import MOST_BODY_BYTES, PLAN_SECONDS, Forbidden, Guard
+from rocketcore.console.safety import MOST_BODY_BYTES, PLAN_SECONDS, BadRequest, Forbidden, Guard, read_form
 from rocketcore.console.settings import ClusterSettings, ConsoleSettings
 from rocketcore.errors import ConfigError
 from rocketcore.local import LocalCluster
@@ -130,6 +131,16 @@ def test_what_is_sent_is_bounded(browser: Browser) -> None:
     assert post(b"a=1", **{"Content-Type": "multipart/form-data; boundary=x"}) == 400
     assert browser.client.request("DELETE", "/topic").status_code == 405
     assert browser.client.request("OPTIONS", "/").status_code == 405
+
+
+def test_a_form_that_breaks_off_is_a_bad_request() -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    headers = [(b"content-type", b"application/x-www-form-urlencoded")]
+    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+    with pytest.raises(BadRequest, match="did not come to its end"):
+        asyncio.run(read_form(request))
 
 
 @pytest.mark.parametrize(
