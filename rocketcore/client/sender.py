@@ -466,9 +466,7 @@ class Sender:
         brokers = publisher.brokers
         if avoid:
             brokers = len({target.broker_number for target in publisher.targets}.difference(avoid))
-        if brokers <= 1:
-            return left
-        return min(left, max(left / min(further + 1, brokers), LEAST_SHARE))
+        return left if brokers <= 1 else min(left, max(left / min(further + 1, brokers), LEAST_SHARE))
 
     async def another_follows(
         self, attempts: Attempts, target: SendTarget, error: RocketError | None, end: float, *, fixed: bool
