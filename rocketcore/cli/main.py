@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
-from rocketcore.cli.options import PipeAware, PipeClosed, Settings, end_signals, global_options
+from rocketcore.cli.shell.options import PipeAware, PipeClosed, Settings, end_signals, global_options
 
 __all__ = ["EXIT_INTERRUPTED", "main", "rocket", "run"]
 
@@ -84,184 +84,184 @@ def _group(name: str, help: str, **entries: tuple[str, str, str]) -> LazyGroup:
 
 
 COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
-    "up": Entry("up", "up", "Run a name server and brokers here, in the foreground."),
-    "demo": Entry("up", "demo", "Write, read and check a sample with Spark and a consumer."),
-    "produce": Entry("produce", "produce", "Send messages to a topic."),
-    "consume": Entry("consume", "consume", "Consume topics as a member of a group: moves its offsets."),
-    "tail": Entry("consume", "tail", "Watch topics without a group: moves nothing."),
+    "up": Entry("servers.up", "up", "Run a name server and brokers here, in the foreground."),
+    "demo": Entry("servers.up", "demo", "Write, read and check a sample with Spark and a consumer."),
+    "produce": Entry("messages.produce", "produce", "Send messages to a topic."),
+    "consume": Entry("messages.consume", "consume", "Consume topics as a member of a group: moves its offsets."),
+    "tail": Entry("messages.consume", "tail", "Watch topics without a group: moves nothing."),
     "topic": _group(
         "topic",
         "Topics: list, describe, create, update, delete, route, stats.",
-        list=("topic", "list_topics", "List the topics of the cluster."),
-        describe=("topic", "describe", "Show the queues of a topic and their offsets."),
-        create=("topic", "create", "Create a topic."),
-        update=("topic", "update", "Change a topic; shows before and after."),
-        delete=("topic", "delete", "Delete a topic and its messages."),
-        route=("topic", "route", "Show which brokers serve a topic."),
-        stats=("statistics", "topic_stats", "Show what was stored in a topic in a minute, an hour, a day."),
+        list=("cluster.topic", "list_topics", "List the topics of the cluster."),
+        describe=("cluster.topic", "describe", "Show the queues of a topic and their offsets."),
+        create=("cluster.topic", "create", "Create a topic."),
+        update=("cluster.topic", "update", "Change a topic; shows before and after."),
+        delete=("cluster.topic", "delete", "Delete a topic and its messages."),
+        route=("cluster.topic", "route", "Show which brokers serve a topic."),
+        stats=("cluster.statistics", "topic_stats", "Show what was stored in a topic in a minute, an hour, a day."),
     ),
     "group": _group(
         "group",
         "Consumer groups: list, describe, lag, clients, create, update, delete.",
-        list=("group", "list_groups", "List the consumer groups of the cluster."),
-        describe=("group", "describe", "Show members, subscriptions and progress of a group."),
-        lag=("group", "lag", "Show how many messages wait for a group, and how long."),
-        clients=("group", "clients", "List the connected members of a group."),
-        create=("group", "create", "Create a group."),
-        update=("group", "update", "Change a group; shows before and after."),
-        delete=("group", "delete", "Delete a group and its offsets."),
+        list=("cluster.group", "list_groups", "List the consumer groups of the cluster."),
+        describe=("cluster.group", "describe", "Show members, subscriptions and progress of a group."),
+        lag=("cluster.group", "lag", "Show how many messages wait for a group, and how long."),
+        clients=("cluster.group", "clients", "List the connected members of a group."),
+        create=("cluster.group", "create", "Create a group."),
+        update=("cluster.group", "update", "Change a group; shows before and after."),
+        delete=("cluster.group", "delete", "Delete a group and its offsets."),
     ),
     "offset": _group(
         "offset",
         "Offsets of consumer groups: show, reset, skip, clone, locate.",
-        show=("offset", "show", "Show the offsets of a group."),
-        reset=("offset", "reset", "Have a group go on elsewhere."),
-        skip=("offset", "skip", "Have a group leave out messages that wait for it."),
-        clone=("offset", "clone", "Have a group go on where another one is."),
-        locate=("offset", "locate", "Show which offset each queue had at a time."),
+        show=("cluster.offset", "show", "Show the offsets of a group."),
+        reset=("cluster.offset", "reset", "Have a group go on elsewhere."),
+        skip=("cluster.offset", "skip", "Have a group leave out messages that wait for it."),
+        clone=("cluster.offset", "clone", "Have a group go on where another one is."),
+        locate=("cluster.offset", "locate", "Show which offset each queue had at a time."),
     ),
     "message": _group(
         "message",
         "Single messages, and those of a topic as a file, and back: get, find, status, trace, …",
-        get=("message_find", "get", "Show one message, by its id or its place."),
-        find=("message_find", "find", "Find messages by key or by tag."),
-        status=("message_history", "status", "Show how far each group is with a message."),
-        trace=("message_history", "trace", "Show what clients traced of a message."),
-        resend=("message_history", "resend", "Have one consumer consume a message now."),
-        export=("message_export", "export_messages", "Write the messages of a topic to a file."),
-        **{"import": ("message_import", "import_messages", "Send the messages of a file to a topic.")},
+        get=("messages.message_find", "get", "Show one message, by its id or its place."),
+        find=("messages.message_find", "find", "Find messages by key or by tag."),
+        status=("messages.message_history", "status", "Show how far each group is with a message."),
+        trace=("messages.message_history", "trace", "Show what clients traced of a message."),
+        resend=("messages.message_history", "resend", "Have one consumer consume a message now."),
+        export=("messages.message_export", "export_messages", "Write the messages of a topic to a file."),
+        **{"import": ("messages.message_import", "import_messages", "Send the messages of a file to a topic.")},
     ),
     "dlq": _group(
         "dlq",
         "Dead letters of consumer groups: list, show, redrive, export, purge.",
-        list=("dlq", "list_groups", "List the groups that have dead letters."),
-        show=("dlq", "show", "Show the newest dead letters of a group."),
-        redrive=("dlq", "redrive", "Have a group receive its dead letters again."),
-        export=("dlq_export", "export_dead_letters", "Write the dead letters of a group to a file."),
-        purge=("dlq", "purge", "Delete the dead letters of a group."),
+        list=("messages.dlq", "list_groups", "List the groups that have dead letters."),
+        show=("messages.dlq", "show", "Show the newest dead letters of a group."),
+        redrive=("messages.dlq", "redrive", "Have a group receive its dead letters again."),
+        export=("messages.dlq_export", "export_dead_letters", "Write the dead letters of a group to a file."),
+        purge=("messages.dlq", "purge", "Delete the dead letters of a group."),
     ),
     "client": _group(
         "client",
         "Connected clients: list.",
-        list=("client", "list_clients", "List connected producers, or the clients of a group."),
+        list=("cluster.client", "list_clients", "List connected producers, or the clients of a group."),
     ),
     "cluster": _group(
         "cluster",
         "Clusters, and their topics and groups as a file, and back: list, describe, topology, …",
-        list=("cluster", "list_clusters", "List clusters with their brokers."),
-        describe=("cluster", "describe", "Show brokers with version, topics and messages a second."),
-        topology=("cluster", "topology", "Show who is registered where, or draw it."),
-        export=("metadata", "export_metadata", "Print the settings of all topics and groups."),
-        **{"import": ("metadata", "import_metadata", "Create and change topics and groups as a file says.")},
+        list=("cluster.clusters", "list_clusters", "List clusters with their brokers."),
+        describe=("cluster.clusters", "describe", "Show brokers with version, topics and messages a second."),
+        topology=("cluster.clusters", "topology", "Show who is registered where, or draw it."),
+        export=("cluster.metadata", "export_metadata", "Print the settings of all topics and groups."),
+        **{"import": ("cluster.metadata", "import_metadata", "Create and change topics and groups as a file says.")},
     ),
     "broker": LazyGroup(
         "broker",
         "Brokers: start one, list, describe, stats, config, drain, undrain, clean, verify.",
         {
-            "start": Entry("servers", "start_broker", "Run a broker in the foreground."),
-            "list": Entry("broker", "list_brokers", "List the brokers that are registered."),
-            "describe": Entry("broker", "describe", "Show what a broker says of itself."),
-            "stats": Entry("statistics", "broker_stats", "Show messages in and out in a minute, an hour, a day."),
+            "start": Entry("servers.start", "start_broker", "Run a broker in the foreground."),
+            "list": Entry("cluster.broker", "list_brokers", "List the brokers that are registered."),
+            "describe": Entry("cluster.broker", "describe", "Show what a broker says of itself."),
+            "stats": Entry("cluster.statistics", "broker_stats", "Show messages in and out: minute, hour, day."),
             "config": _group(
                 "config",
                 "Settings of a broker.",
-                get=("broker_config", "get_config", "Show the settings of a broker."),
-                set=("broker_config", "set_config", "Change a setting of a broker that runs."),
+                get=("cluster.broker_config", "get_config", "Show the settings of a broker."),
+                set=("cluster.broker_config", "set_config", "Change a setting of a broker that runs."),
             ),
-            "drain": Entry("broker", "drain", "Make producers leave a broker."),
-            "undrain": Entry("broker", "undrain", "Let them come back."),
-            "clean": Entry("broker", "clean", "Have a broker delete old files now."),
-            "verify": Entry("verify", "verify", "Look at the files of a broker that does not run."),
+            "drain": Entry("cluster.broker", "drain", "Make producers leave a broker."),
+            "undrain": Entry("cluster.broker", "undrain", "Let them come back."),
+            "clean": Entry("cluster.broker", "clean", "Have a broker delete old files now."),
+            "verify": Entry("servers.verify", "verify", "Look at the files of a broker that does not run."),
         },
     ),
     "namesrv": LazyGroup(
         "namesrv",
         "Name servers: start one, its settings, its key-value table.",
         {
-            "start": Entry("servers", "start_namesrv", "Run a name server in the foreground."),
+            "start": Entry("servers.start", "start_namesrv", "Run a name server in the foreground."),
             "config": _group(
                 "config",
                 "Settings of the name servers.",
-                get=("namesrv", "get_config", "Show the settings of a name server."),
-                set=("namesrv", "set_config", "Change a setting on every name server."),
+                get=("cluster.namesrv", "get_config", "Show the settings of a name server."),
+                set=("cluster.namesrv", "set_config", "Change a setting on every name server."),
             ),
             "kv": _group(
                 "kv",
                 "The key-value table of the name servers.",
-                list=("namesrv", "list_kv", "List the keys of a namespace."),
-                get=("namesrv", "get_kv", "Show one value."),
-                set=("namesrv", "set_kv", "Set a value on every name server."),
-                delete=("namesrv", "delete_kv", "Delete a value on every name server."),
+                list=("cluster.namesrv", "list_kv", "List the keys of a namespace."),
+                get=("cluster.namesrv", "get_kv", "Show one value."),
+                set=("cluster.namesrv", "set_kv", "Set a value on every name server."),
+                delete=("cluster.namesrv", "delete_kv", "Delete a value on every name server."),
             ),
         },
     ),
     "bench": _group(
         "bench",
         "Measure sending, consuming, Spark and the codec.",
-        produce=("bench", "bench_produce", "Send as fast as possible for a while."),
-        consume=("bench", "bench_consume", "Read a topic as fast as possible."),
-        spark=("bench_spark", "bench_spark", "Write and read with Spark, beside its own speed."),
-        codec=("bench", "bench_codec", "Encode and decode messages without a network."),
+        produce=("tools.bench", "bench_produce", "Send as fast as possible for a while."),
+        consume=("tools.bench", "bench_consume", "Read a topic as fast as possible."),
+        spark=("tools.bench_spark", "bench_spark", "Write and read with Spark, beside its own speed."),
+        codec=("tools.bench", "bench_codec", "Encode and decode messages without a network."),
     ),
     "user": _group(
         "user",
         "Users of brokers of 5.x with access control: list, show, create, update, delete.",
-        list=("accounts", "list_users", "List the users."),
-        show=("accounts", "show_user", "Show a user, and what it may do."),
-        create=("accounts", "create_user", "Create a user."),
-        update=("accounts", "update_user", "Change password, type or status of a user."),
-        delete=("accounts", "delete_user", "Delete a user and its policies."),
+        list=("cluster.accounts", "list_users", "List the users."),
+        show=("cluster.accounts", "show_user", "Show a user, and what it may do."),
+        create=("cluster.accounts", "create_user", "Create a user."),
+        update=("cluster.accounts", "update_user", "Change password, type or status of a user."),
+        delete=("cluster.accounts", "delete_user", "Delete a user and its policies."),
     ),
     "acl": LazyGroup(
         "acl",
         "Who may do what: list, grant, revoke (5.x), account (4.x).",
         {
-            "list": Entry("accounts", "list_policies", "List what each subject may do."),
-            "grant": Entry("accounts", "grant", "Allow or deny a user actions on a resource."),
-            "revoke": Entry("accounts", "revoke", "Take a policy away."),
+            "list": Entry("cluster.accounts", "list_policies", "List what each subject may do."),
+            "grant": Entry("cluster.accounts", "grant", "Allow or deny a user actions on a resource."),
+            "revoke": Entry("cluster.accounts", "revoke", "Take a policy away."),
             "account": _group(
                 "account",
                 "Accounts of brokers of 4.x.",
-                list=("accounts", "list_accounts", "List the accounts."),
-                put=("accounts", "put_account", "Create or change an account."),
-                delete=("accounts", "delete_account", "Delete an account."),
-                white=("accounts", "set_white_addresses", "Say which addresses need no account."),
+                list=("cluster.accounts", "list_accounts", "List the accounts."),
+                put=("cluster.accounts", "put_account", "Create or change an account."),
+                delete=("cluster.accounts", "delete_account", "Delete an account."),
+                white=("cluster.accounts", "set_white_addresses", "Say which addresses need no account."),
             ),
         },
     ),
     "metrics": _group(
         "metrics",
         "Files for monitors: rules, dashboards.",
-        rules=("metrics", "rules", "Print alert rules for Prometheus."),
-        dashboards=("metrics", "dashboards", "Print a dashboard for Grafana."),
+        rules=("tools.metrics", "rules", "Print alert rules for Prometheus."),
+        dashboards=("tools.metrics", "dashboards", "Print a dashboard for Grafana."),
     ),
-    "mcp": Entry("mcp", "mcp", "Answer agents by the Model Context Protocol."),
-    "top": Entry("top", "top", "Watch brokers and groups; --once for one look."),
-    "doctor": Entry("doctor", "doctor", "Look for what is wrong, here and in the cluster."),
+    "mcp": Entry("tools.mcp", "mcp", "Answer agents by the Model Context Protocol."),
+    "top": Entry("cluster.top", "top", "Watch brokers and groups; --once for one look."),
+    "doctor": Entry("cluster.doctor", "doctor", "Look for what is wrong, here and in the cluster."),
     "context": _group(
         "context",
         "Named clusters and accounts: list, show, add, use, remove.",
-        list=("context", "list_contexts", "List the contexts."),
-        show=("context", "show", "Show a context."),
-        add=("context", "add", "Give a cluster and an account a name."),
-        use=("context", "use", "Use a context from now on."),
-        remove=("context", "remove", "Forget a context."),
+        list=("tools.context", "list_contexts", "List the contexts."),
+        show=("tools.context", "show", "Show a context."),
+        add=("tools.context", "add", "Give a cluster and an account a name."),
+        use=("tools.context", "use", "Use a context from now on."),
+        remove=("tools.context", "remove", "Forget a context."),
     ),
     "config": _group(
         "config",
         "Settings of this command: path, show.",
-        path=("context", "path", "Print where the file of the contexts is."),
-        show=("context", "show_config", "Show the settings and where each comes from."),
+        path=("tools.context", "path", "Print where the file of the contexts is."),
+        show=("tools.context", "show_config", "Show the settings and where each comes from."),
     ),
-    "console": Entry("console", "console", "Serve the web console of a cluster."),
-    "completion": Entry("completion", "completion", "Print the script that completes verbs in a shell."),
-    "version": Entry("version", "version", "Show versions."),
+    "console": Entry("tools.console", "console", "Serve the web console of a cluster."),
+    "completion": Entry("tools.completion", "completion", "Print the script that completes verbs in a shell."),
+    "version": Entry("tools.version", "version", "Show versions."),
 }
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from rocketcore.cli.version import installed_version
+        from rocketcore.cli.tools.version import installed_version
 
         click.echo(f"rocketcore {installed_version() or 'of unknown version'}")
         ctx.exit()
@@ -291,7 +291,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if settings.debug:
             raise
-        from rocketcore.cli.failures import failure_of
+        from rocketcore.cli.shell.failures import failure_of
 
         failure = failure_of(error, settings)
         failure.show(settings)
@@ -306,7 +306,7 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        from rocketcore.cli.render import discard
+        from rocketcore.cli.shell.render import discard
 
         discard(sys.stdout)  # what is buffered cannot be written: keep the exit from trying
         if not isinstance(error, BrokenPipeError):
@@ -315,8 +315,8 @@ def _flush() -> None:
 
 def _show_usage(error: click.ClickException, settings: Settings) -> None:
     """Say what is wrong with the arguments, as JSON where they ask for it, though they were not read to their end."""
-    from rocketcore.cli.failures import Failure
-    from rocketcore.cli.render import tell
+    from rocketcore.cli.shell.failures import Failure
+    from rocketcore.cli.shell.render import tell
 
     asked = pairwise([*settings.arguments, ""])
     if any(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketcore.admin.client import Admin
-from rocketcore.cli.export_files import Growing
+from rocketcore.cli.messages.export_files import Growing
 from rocketcore.client.sync import Producer
 from rocketcore.local import LocalCluster
 from rocketcore.protocol.compression import CompressionType
@@ -192,7 +192,7 @@ MUTATIONS = """
 import collections, io, random, sys
 import pyarrow as pa, pyarrow.parquet as pq
 from rocketcore._fast.arrow_in import BatchEncoder
-from rocketcore.cli.import_files import DamagedFile, open_columns
+from rocketcore.cli.messages.import_files import DamagedFile, open_columns
 from rocketcore.client.arrow_columns import message_columns
 from rocketcore.errors import ConfigError, MessageIllegal
 

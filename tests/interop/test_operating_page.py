@@ -29,7 +29,7 @@ def test_each_task_is_one_command_there_too(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rocketcore.cli.doctor.used_ratio", lambda folder: 0.5)
+    monkeypatch.setattr("rocketcore.cli.cluster.doctor.used_ratio", lambda folder: 0.5)
     rocket = rocket_command(apache_clusters(version).namesrv, monkeypatch, capsys)
     names = {"orders": unique("orders"), "billing": unique("billing")}
     for task, command, code, keys in rows("The operator's week"):

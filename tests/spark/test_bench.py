@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from rocketcore import LocalCluster
-from rocketcore.cli.bench_spark import connection_options
 from rocketcore.cli.main import run
-from rocketcore.cli.options import NAMESRV_VARIABLES, Settings
+from rocketcore.cli.shell.options import NAMESRV_VARIABLES, Settings
+from rocketcore.cli.tools.bench_spark import connection_options
 from rocketcore.spark.ceilings import Prebuilt
 from rocketcore.spark.cpu_time import Cost, cpu_seconds, listening_process, measure
 from rocketcore.spark.options import SinkOptions, parse_options

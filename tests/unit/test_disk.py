@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from rocketcore.broker.store.file_system import FileSystem
-from rocketcore.cli.doctor import _here
+from rocketcore.cli.cluster.doctor import _here
 from rocketcore.disk import used_ratio
 
 

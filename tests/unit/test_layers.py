@@ -110,6 +110,8 @@ def imports(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: relative import"
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             names |= named if named <= MODULES else named | {node.module}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1].strip("_") == "import_module":
+            names |= {each.value for each in node.args if isinstance(each, ast.Constant)}
     return {name for name in names if name.split(".")[0] == "rocketcore"}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rocketcore.admin.client import Admin
 from rocketcore.cli.main import rocket
-from rocketcore.cli.options import Settings
+from rocketcore.cli.shell.options import Settings
 from rocketcore.local import LocalCluster
 
 

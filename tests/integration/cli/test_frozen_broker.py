@@ -82,7 +82,7 @@ def test_a_watch_of_the_lag_says_who_is_silent(rocket: Rocket, monkeypatch: pyte
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rocketcore.cli.group.time", SimpleNamespace(time=time.time, sleep=interrupt))
+    monkeypatch.setattr("rocketcore.cli.cluster.group.time", SimpleNamespace(time=time.time, sleep=interrupt))
     code, _, err = rocket("group", "lag", "billing", "--watch")
     assert (code, err.count("the list lacks what others know")) == (130, 1), err
 

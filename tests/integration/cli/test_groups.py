@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rocketcore.admin.client import Admin
-from rocketcore.cli.render import counted_are
+from rocketcore.cli.shell.render import counted_are
 from rocketcore.client.sync import Producer, PullConsumer, PushConsumer
 from rocketcore.errors import OffsetsMoved
 from rocketcore.local import LocalCluster
@@ -85,7 +85,7 @@ def test_lag_is_watched_until_ctrl_c(
             raise KeyboardInterrupt
 
     at(cluster, "watched-lag", topic, 2)
-    monkeypatch.setattr("rocketcore.cli.group.time", SimpleNamespace(time=time.time, sleep=pause))
+    monkeypatch.setattr("rocketcore.cli.cluster.group.time", SimpleNamespace(time=time.time, sleep=pause))
     code, out, err = rocket("group", "lag", "watched-lag", "--watch", "-o", "jsonl")
     assert (code, pauses, err.count("at 2")) == (130, [2.0, 2.0], 2)
     rows = map(json.loads, out.splitlines())
@@ -104,7 +104,7 @@ def test_a_watch_of_the_lag_ends_with_its_reader(
 
     with open(writer, "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
-        monkeypatch.setattr("rocketcore.cli.group.time", SimpleNamespace(time=time.time, sleep=pause))
+        monkeypatch.setattr("rocketcore.cli.cluster.group.time", SimpleNamespace(time=time.time, sleep=pause))
         assert rocket("group", "lag", "watched-by-head", "--watch")[0] == 0
 
 

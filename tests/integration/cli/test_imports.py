@@ -23,8 +23,9 @@ admin admin.accounts admin.base admin.client admin.clients admin.cluster admin.d
 admin.group_settings admin.group_troubles admin.groups admin.history admin.logic admin.messages admin.offsets
 admin.redrive admin.requests
 admin.shapes admin.statistics admin.survey admin.timestamps admin.transfer
-cli cli.budget cli.cluster cli.confirm cli.connection cli.contexts cli.failures cli.main cli.options cli.render
-cli.topic
+cli cli.cluster cli.cluster.clusters cli.cluster.topic cli.main cli.shell cli.shell.budget cli.shell.command
+cli.shell.confirm cli.shell.connection cli.shell.contexts cli.shell.failures cli.shell.names cli.shell.options
+cli.shell.render
 client client.addresses client.api client.blocking client.route_table client.tracebacks
 protocol protocol.bodies protocol.bodies.base protocol.bodies.route protocol.bodies.topic protocol.command
 protocol.fastjson protocol.frame protocol.headers protocol.headers.admin protocol.headers.auth

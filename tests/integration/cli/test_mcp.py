@@ -12,9 +12,9 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 from rocketcore.admin.client import Admin, AsyncAdmin
-from rocketcore.cli.mcp import server_of
-from rocketcore.cli.mcp_tools import MOST_PLANS, WriteTools, bounded
-from rocketcore.cli.options import Settings
+from rocketcore.cli.shell.options import Settings
+from rocketcore.cli.tools.mcp import server_of
+from rocketcore.cli.tools.mcp_tools import MOST_PLANS, WriteTools, bounded
 from rocketcore.client.sync import Producer
 from rocketcore.errors import ConfigError
 from rocketcore.local import LocalCluster

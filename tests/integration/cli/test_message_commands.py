@@ -150,7 +150,7 @@ def test_the_reader_of_a_stream_leaves(rocket: Rocket, damaged: str, monkeypatch
 def test_a_queue_that_cannot_be_read_to_its_end(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """``tail -e`` waited for ever for a page that the disk did not give."""
     fail_reads_from(3, topic, monkeypatch)
-    monkeypatch.setattr("rocketcore.cli.consume.STALLED_SECONDS", 1.5)
+    monkeypatch.setattr("rocketcore.cli.messages.consume.STALLED_SECONDS", 1.5)
     code, out, err = rocket("tail", topic, "-o", "start", "-e", "-f", "%s")
     assert (code, out) == (6, "hello 0\nhello 1\nhello 2\n")
     assert f"error: nothing came for 1.5 s from {topic} broker-a/0@3" in err

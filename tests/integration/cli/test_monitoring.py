@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketcore.cli.notify import notify
+from rocketcore.cli.servers.notify import notify
 from tests.fixtures.processes import SMALL_FILES, Processes
 from tests.reference.exposition import read_exposition
 

@@ -35,7 +35,7 @@ def test_each_task_is_one_command(
     monkeypatch.chdir(tmp_path)
     tasks = rows("The operator's week")
     assert len(tasks) > 25
-    monkeypatch.setattr("rocketcore.cli.doctor.used_ratio", lambda folder: 0.5)
+    monkeypatch.setattr("rocketcore.cli.cluster.doctor.used_ratio", lambda folder: 0.5)
     with LocalCluster() as cluster:
         rocket: Rocket = rocket_command(cluster.namesrv, monkeypatch, capsys)
         for task, command, code, keys in tasks:

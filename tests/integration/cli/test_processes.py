@@ -304,7 +304,7 @@ def test_a_message_that_was_shown_is_acknowledged_before_the_consumer_closes(
         assert closing.is_alive()
         return True
 
-    monkeypatch.setattr("rocketcore.cli.consume._printer", lambda line_format: show)
+    monkeypatch.setattr("rocketcore.cli.messages.consume._printer", lambda line_format: show)
     group = f"{topic}-group"
     assert run(["consume", topic, "-g", group, "--from", "first", "--namesrv", cluster.namesrv]) == 130
     assert shown == [b"hello 0"]

@@ -167,7 +167,7 @@ def _walk(folder: Path, seconds: str, servers: dict[str, str]) -> dict[str, dict
     for verb, entry in _entries(COMMANDS):
         if " ".join(verb) in ARGUMENTS:
             import_module(f"rocketcore.cli.{entry.module}")
-    for name in ("rocketcore.cli.budget", "rocketcore.cli.failures", "rocketcore.client.sync", "uvloop"):
+    for name in ("rocketcore.cli.shell.budget", "rocketcore.cli.shell.failures", "rocketcore.client.sync", "uvloop"):
         import_module(name)
     todo = [(name, verb) for verb in ARGUMENTS for name in servers]
     running: dict[int, tuple[str, str]] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rocketcore.admin.client import Admin
-from rocketcore.cli.export_files import Growing
+from rocketcore.cli.messages.export_files import Growing
 from rocketcore.client.sync import Producer
 from rocketcore.local import LocalCluster
 from rocketcore.message import Message

@@ -136,7 +136,8 @@ def test_a_full_disk_keeps_what_is_there(rocket: Rocket, topic: str, form: str, 
 def test_what_is_less_than_a_part_is_noted_when_its_time_has_come(
     rocket: Rocket, topic: str, form: str, full: Full, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"rocketcore.cli.message_export.{'ROW_GROUP' if form == 'parquet' else 'PART'}_SECONDS", 0)
+    name = f"{'ROW_GROUP' if form == 'parquet' else 'PART'}_SECONDS"
+    monkeypatch.setattr(f"rocketcore.cli.messages.message_export.{name}", 0)
     name = f"a.{form}"
     assert rocket("export", topic, "-o", f"whole.{form}")[0] == 0
     with full(Path(f"whole.{form}").stat().st_size * 2 // 3):
@@ -215,9 +216,9 @@ def test_a_kill_between_the_name_and_the_notes(rocket: Rocket, topic: str, monke
     for step in ("remove", "replace"):
         with monkeypatch.context() as patched:
             if step == "remove":
-                patched.setattr("rocketcore.cli.resume.ProgressFile.remove", killed)
+                patched.setattr("rocketcore.cli.messages.resume.ProgressFile.remove", killed)
             else:
-                patched.setattr("rocketcore.cli.message_export.os.replace", killed_at_the_name)
+                patched.setattr("rocketcore.cli.messages.message_export.os.replace", killed_at_the_name)
             assert rocket("export", topic, "-o", f"{step}.parquet")[0] == 130
         code, out, err = rocket("export", topic, "-o", f"{step}.parquet", "-o", "json")
         assert (code, json.loads(out)["messages"]) == (0, MESSAGES), err
@@ -244,7 +245,7 @@ def test_messages_that_a_broker_leaves_out(rocket: Rocket, cluster: LocalCluster
 def test_messages_that_a_broker_does_not_give(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         fail_reads_from(3, topic, patched)
-        patched.setattr("rocketcore.cli.cluster_client.PATIENCE", 1.5)
+        patched.setattr("rocketcore.cli.messages.cluster_client.PATIENCE", 1.5)
         code, _, err = rocket("export", topic, "-o", "a.jsonl")
         assert (code, "error: nothing came for 1.5 s from" in err) == (6, True), err
         code, _, err = rocket("export", topic, "-o", "a.parquet", "--timeout", "1")
@@ -329,7 +330,7 @@ def test_a_broker_that_is_away_when_an_export_begins(
 ) -> None:
     """It gave up at once, also one that was to go on."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rocketcore.cli.watch.PROBE_SECONDS", 0.02)
+    monkeypatch.setattr("rocketcore.cli.messages.watch.PROBE_SECONDS", 0.02)
     told: list[str] = []
     with LocalCluster() as cluster:
         rocket = rocket_command(cluster.namesrv, monkeypatch, capsys, "message")
@@ -342,7 +343,7 @@ def test_a_broker_that_is_away_when_an_export_begins(
             if text.startswith("waiting for the cluster"):
                 cluster.start_broker()
 
-        monkeypatch.setattr("rocketcore.cli.watch.tell", back)
+        monkeypatch.setattr("rocketcore.cli.messages.watch.tell", back)
         command = ["export", "away", "-o", f"a.{form}", "--part-bytes", "2000"]
         for room, expected in ((10_000, 1), (1 << 20, 0)):
             cluster.stop_broker()

@@ -101,7 +101,7 @@ def test_an_import_goes_on_only_with_the_same(rocket: Rocket, topic: str, monkey
         target, name = f"{topic}-{form}", f"a.{form}"
         command = ["import", name, "--topic", target, "--create", "--part-bytes", "1", "--rate", "500"]
         notes = Path(f"{name}.{target}.progress")
-        from rocketcore.cli.resume import ProgressFile
+        from rocketcore.cli.messages.resume import ProgressFile
 
         saved = 0
         save = ProgressFile.save

@@ -8,8 +8,8 @@ from contextlib import nullcontext
 import pytest
 
 from rocketcore.admin.cluster import BrokerStatus
-from rocketcore.cli.broker import clean_plan, drain_plan
-from rocketcore.cli.cluster import broker_row
+from rocketcore.cli.cluster.broker import clean_plan, drain_plan
+from rocketcore.cli.cluster.clusters import broker_row
 from rocketcore.cli.main import run
 from rocketcore.errors import (
     BrokerSystemError,
@@ -78,7 +78,7 @@ def test_figures_that_are_none(
     runtime: dict[str, str], log_bytes: int | None, ratio: float | None, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("rocketcore.cli.broker.open_admin", lambda calls: nullcontext(Admin(status(runtime))))
+    monkeypatch.setattr("rocketcore.cli.cluster.broker.open_admin", lambda calls: nullcontext(Admin(status(runtime))))
     assert run(["broker", "describe", "b", "-o", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["log_bytes"], shown["disk_ratio"], shown["started_at"]) == (log_bytes, ratio, None)
@@ -111,7 +111,8 @@ def test_one_that_refuses_to_say_its_rates() -> None:
 def test_exit_code_of_a_description(
     error: RocketError | None, exit_code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rocketcore.cli.broker.open_admin", lambda calls: nullcontext(Admin(status(None, error))))
+    admin = Admin(status(None, error))
+    monkeypatch.setattr("rocketcore.cli.cluster.broker.open_admin", lambda calls: nullcontext(admin))
     assert run(["broker", "describe", "b", "-o", "json"]) == exit_code
     assert json.loads(capsys.readouterr().out)["error"] == (None if error is None else str(error))
 

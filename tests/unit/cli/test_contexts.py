@@ -11,9 +11,9 @@ from typing import Any
 import click
 import pytest
 
-from rocketcore.cli.contexts import ContextFile
 from rocketcore.cli.main import run
-from rocketcore.cli.options import Settings
+from rocketcore.cli.shell.contexts import ContextFile
+from rocketcore.cli.shell.options import Settings
 from rocketcore.errors import ConfigError
 
 Rocket = Callable[..., tuple[int, Any, str]]

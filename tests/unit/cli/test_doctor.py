@@ -6,7 +6,7 @@ import pytest
 
 from rocketcore.admin.cluster import BrokerStatus
 from rocketcore.admin.statistics import Echo
-from rocketcore.cli.doctor import _brokers, _echoes, _name_servers, _registrations
+from rocketcore.cli.cluster.doctor import _brokers, _echoes, _name_servers, _registrations
 from rocketcore.errors import ConnectError, RequestTimeout
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo
 

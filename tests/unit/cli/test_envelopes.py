@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.cli.envelopes import read_envelope
+from rocketcore.cli.messages.envelopes import read_envelope
 from rocketcore.files.faults import TextFault
 from rocketcore.files.json_text import JsonFault, json_documents, json_members, json_value
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rocketcore.cli.heap import Heap, watched_heap
+from rocketcore.cli.servers.heap import Heap, watched_heap
 
 MIB = 1 << 20
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketcore._fast.arrow_in import BatchEncoder
-from rocketcore.cli.import_files import (
+from rocketcore.cli.messages.import_files import (
     PIECE_BYTES,
     Checksum,
     ColumnSource,
@@ -26,7 +26,7 @@ from rocketcore.cli.import_files import (
     form_of_content,
     open_columns,
 )
-from rocketcore.cli.line_sender import row_id
+from rocketcore.cli.messages.line_sender import row_id
 from rocketcore.client.arrow_columns import message_columns
 from rocketcore.errors import ConfigError, MessageIllegal
 from rocketcore.message import SHARDING_KEY, UNIQ_KEY

@@ -15,9 +15,9 @@ from typing import Any
 import click
 import pytest
 
-from rocketcore.cli.failures import CommandFailed, failure_of
 from rocketcore.cli.main import COMMANDS, Entry, LazyGroup, rocket, run
-from rocketcore.cli.options import Settings
+from rocketcore.cli.shell.failures import CommandFailed, failure_of
+from rocketcore.cli.shell.options import Settings
 from rocketcore.errors import (
     BrokerError,
     ConfigError,
@@ -78,7 +78,7 @@ def test_a_name_server_starts_without_what_it_may_never_need() -> None:
         "rocketcore.transport.http_port",
     ]
     program = (
-        "import sys, rocketcore.cli.servers, rocketcore.nameserver.server;"
+        "import sys, rocketcore.cli.servers.start, rocketcore.nameserver.server;"
         f"print([name for name in {unneeded} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
@@ -88,7 +88,7 @@ def test_a_name_server_starts_without_what_it_may_never_need() -> None:
 def test_a_broker_starts_without_the_port_of_metrics() -> None:
     unneeded = ["http", "rocketcore.broker.metrics", "rocketcore.protocol.exposition", "rocketcore.transport.http_port"]
     program = (
-        "import sys, rocketcore.cli.servers, rocketcore.broker.broker;"
+        "import sys, rocketcore.cli.servers.start, rocketcore.broker.broker;"
         f"print([name for name in {unneeded} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

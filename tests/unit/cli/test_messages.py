@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketcore.cli.messages import compile_format, message_line, message_object
+from rocketcore.cli.messages.forms import compile_format, message_line, message_object
 from rocketcore.message import MessageQueue, ReceivedMessage
 
 MESSAGE = ReceivedMessage(

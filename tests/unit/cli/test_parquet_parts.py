@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketcore.cli.export_files import Growing
-from rocketcore.cli.parquet_parts import PartsWriter, moved_footer, read_part
+from rocketcore.cli.messages.export_files import Growing
+from rocketcore.cli.messages.parquet_parts import PartsWriter, moved_footer, read_part
 
 SCHEMA = pa.schema(
     [

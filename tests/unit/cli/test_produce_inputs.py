@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from rocketcore.cli.produce import _inputs
+from rocketcore.cli.messages.produce import _inputs
 
 LINES = b'{"body": "a"}\n{"body": "b"}\n'
 PACKED: dict[str, Callable[[bytes], bytes]] = {

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rocketcore.cli.consume import parse_range
+from rocketcore.cli.messages.consume import parse_range
 
 NOW = 1_700_000_000_000
 AT = {NOW - 3_600_000: 30, NOW - 1_800_000: 60, NOW: 100}

@@ -11,8 +11,8 @@ from typing import Any
 import click
 import pytest
 
-from rocketcore.cli.options import Settings
-from rocketcore.cli.render import Column, show_line, show_object, show_rows, timestamp
+from rocketcore.cli.shell.options import Settings
+from rocketcore.cli.shell.render import Column, show_line, show_object, show_rows, timestamp
 
 ROWS = [
     {"topic": "a", "queues": 4, "last_at": None, "brokers": ["x", "y"]},

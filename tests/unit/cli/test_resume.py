@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rocketcore.cli.failures import CommandFailed
-from rocketcore.cli.resume import ProgressFile, check_same, uninterrupted
+from rocketcore.cli.messages.resume import ProgressFile, check_same, uninterrupted
+from rocketcore.cli.shell.failures import CommandFailed
 
 
 class State(msgspec.Struct, forbid_unknown_fields=True):

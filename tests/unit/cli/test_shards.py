@@ -8,9 +8,9 @@ import pytest
 
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.broker.store.config import StoreConfig
-from rocketcore.cli.failures import CommandFailed
 from rocketcore.cli.main import run
-from rocketcore.cli.shards import check_reach, shards_of
+from rocketcore.cli.servers.shards import check_reach, shards_of
+from rocketcore.cli.shell.failures import CommandFailed
 from rocketcore.errors import ConfigError
 
 CONFIG = BrokerConfig(broker_name="here", listen_port=10911, namesrv_addr="n:9876", broker_cluster_name="c")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketcore.cli.times import parse_duration, parse_time
+from rocketcore.cli.shell.times import parse_duration, parse_time
 
 NOW = 1_700_000_000_000
 

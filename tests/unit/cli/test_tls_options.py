@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rocketcore.cli.options import Settings
+from rocketcore.cli.shell.options import Settings
 from rocketcore.transport.tls.settings import TlsConfig
 
 

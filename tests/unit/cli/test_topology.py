@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rocketcore.cli.topology import Member, Topology, dot, mermaid, svg
+from rocketcore.cli.cluster.topology import Member, Topology, dot, mermaid, svg
 from rocketcore.errors import ConnectError
 from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo
 

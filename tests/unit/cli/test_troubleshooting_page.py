@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rocketcore.cli.failures import _TABLE
 from rocketcore.cli.main import COMMANDS, LazyGroup
+from rocketcore.cli.shell.failures import _TABLE
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
@@ -27,7 +27,7 @@ def test_every_code_of_an_error_class_is_there_with_its_exit_code() -> None:
 
 
 def test_every_code_that_is_listed_is_one_that_commands_have() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "rocketcore" / "cli").glob("*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "rocketcore" / "cli").rglob("*.py"))
     for code in listed():
         assert f'"{code}"' in source, code
 

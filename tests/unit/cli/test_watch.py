@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketcore.cli.options import Settings
-from rocketcore.cli.watch import Watch
+from rocketcore.cli.messages.watch import Watch
+from rocketcore.cli.shell.options import Settings
 from rocketcore.errors import ConnectError
 
 

@@ -1,0 +1,1 @@
+"""Commands that move messages: ``produce``, ``consume``, ``tail``, ``message …``, ``dlq …``, and their files."""

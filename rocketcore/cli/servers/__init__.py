@@ -1,0 +1,1 @@
+"""Commands that run servers here: ``up``, ``broker start``, ``namesrv start``, ``broker verify``."""

@@ -1,0 +1,1 @@
+"""Beside the cluster: ``console``, ``mcp``, ``metrics``, ``bench``, ``context``, ``completion``, ``version``."""

@@ -1,0 +1,24 @@
+"""``rocket completion``."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from rocketcore.cli.shell.command import command
+
+__all__ = ["completion"]
+
+
+@command(
+    help="Print the script that completes verbs and options in a shell.\n\n"
+    'In ~/.bashrc: eval "$(rocket completion bash)"; the same with zsh in ~/.zshrc; for fish: rocket completion fish > '
+    "~/.config/fish/completions/rocket.fish"
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    from rocketcore.cli.main import rocket
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows these shells"
+    click.echo(kind(rocket, {}, "rocket", "_ROCKET_COMPLETE").source())
