@@ -340,9 +340,10 @@ class Sources:
 
     def __init__(self, path: Path | None, classes: Sequence[type[Any]], options: dict[str, str]) -> None:
         self._path = path
-        variables = {**protective_variables(), **setting_variables(classes)}
+        protective = protective_variables()
+        variables = {**protective, **setting_variables(classes)}
         self._variables = {name: variable for variable, name in variables.items() if variable in os.environ}
-        of_protection = {name: os.environ[variable] for variable, name in protective_variables().items()}
+        of_protection = {name: os.environ[variable] for variable, name in protective.items()}
         self.environment = {**of_protection, **environment_properties(classes)}
         _warn_of_variables(variables)
         self._options = options
