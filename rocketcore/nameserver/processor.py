@@ -388,8 +388,6 @@ def _check_broker(broker: BrokerRegistration) -> None:
     """Refuse names and addresses that nobody should be handed; raises DecodeError."""
     check_name("clusterName", broker.cluster)
     check_name("brokerName", broker.broker_name)
-    if not broker.broker_name.strip():
-        raise DecodeError("brokerName is empty: a broker is asked for by its name")
     check_address("brokerAddr", broker.address)
     if broker.ha_address:
         check_address("haServerAddr", broker.ha_address)

@@ -148,7 +148,7 @@ def test_an_arrow_file_that_becomes_shorter_meanwhile(rocket: Rocket, cluster: L
             writer.write_batch(batch)
     program = (
         "import os\n"
-        "from rocketcore.cli import import_files\n"
+        "from rocketcore.cli.messages import import_files\n"
         "file = open('a.arrow', 'rb')\n"
         "pieces = import_files.open_columns(file, 'arrow', {}, None, pipe=False).pieces(0, None)\n"
         "next(pieces)\n"

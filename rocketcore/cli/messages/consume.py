@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -19,7 +18,7 @@ from rocketcore.cli.messages.watch import Missing, Watch, require_topics
 from rocketcore.cli.shell.command import command
 from rocketcore.cli.shell.connection import open_admin
 from rocketcore.cli.shell.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_PARTLY, EXIT_TIMEOUT, CommandFailed
-from rocketcore.cli.shell.options import current, end_signals, or_form
+from rocketcore.cli.shell.options import current, end_signals_tell, or_form
 from rocketcore.cli.shell.render import check_stream_form, counted, print_line, progress, show_line, tell, timestamp
 from rocketcore.cli.shell.times import DURATION, parse_time
 from rocketcore.codes import TOOLS_GROUP
@@ -172,7 +171,8 @@ class _Ending:
         self._timer = threading.Timer(timeout, self._close) if timeout is not None else None
 
     def __enter__(self) -> _Ending:
-        self._before = {number: signal.signal(number, self._interrupt) for number in end_signals()}
+        self._told = end_signals_tell(self._interrupt)
+        self._told.__enter__()
         if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()
@@ -184,8 +184,7 @@ class _Ending:
             self._timer.join()
         for thread in self._closing:
             thread.join()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._told.__exit__(None, None, None)
 
     def _close(self) -> None:
         self.asked = True

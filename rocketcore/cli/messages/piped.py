@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
-import signal
 import sys
 import threading
 import time
@@ -13,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, Final
 
-from rocketcore.cli.shell.options import end_signals
+from rocketcore.cli.shell.options import end_signals_tell
 from rocketcore.cli.shell.render import tell
 from rocketcore.files.text import HEAD_BYTES
 
@@ -147,12 +146,12 @@ class Leaving(contextlib.AbstractContextManager["Leaving"]):
         self.at_once = False
 
     def __enter__(self) -> Leaving:
-        self._before = {number: signal.signal(number, self._interrupt) for number in end_signals()}
+        self._told = end_signals_tell(self._interrupt)
+        self._told.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._told.__exit__(None, None, None)
 
     def _interrupt(self, number: int, frame: object) -> None:
         if self.asked or self.at_once:

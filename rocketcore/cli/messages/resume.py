@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from rocketcore.cli.shell.failures import CommandFailed
-from rocketcore.cli.shell.options import end_signals
+from rocketcore.cli.shell.options import end_signals_tell
 
 __all__ = ["ProgressFile", "check_same", "odd_kind", "open_own", "sync_folder", "uninterrupted"]
 
@@ -38,12 +38,10 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     heard: list[int] = []
-    before = {number: signal.signal(number, lambda number, frame: heard.append(number)) for number in end_signals()}
     try:
-        yield
+        with end_signals_tell(lambda number, frame: heard.append(number)):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if heard:
             signal.raise_signal(heard[0])
 

@@ -22,7 +22,7 @@ from rocketcore.cli.servers.start import (
     refuse_tls,
 )
 from rocketcore.cli.shell.command import command
-from rocketcore.cli.shell.options import Folder, end_signals, log_to_stderr
+from rocketcore.cli.shell.options import Folder, end_signals_tell, log_to_stderr
 from rocketcore.cli.shell.render import check_stream_form, progress, run_without_stdout, show_line
 from rocketcore.cli.tools.console import console_option, console_port_option, running_console
 from rocketcore.config_file import property_names
@@ -120,8 +120,6 @@ def up(
         ended_by.append(number)
         ended.set()
 
-    for number in end_signals():
-        signal.signal(number, end)
     servers = LocalCluster(
         store,
         brokers=brokers,
@@ -133,6 +131,7 @@ def up(
         namesrv_properties=of_namesrv,
     )
     with contextlib.ExitStack() as stack:
+        stack.enter_context(end_signals_tell(end))
         with sources.named():
             stack.enter_context(servers)
         at = None

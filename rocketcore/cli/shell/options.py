@@ -5,13 +5,15 @@ Order: option, environment, the context named in ``config.toml`` under the user'
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os.path import expanduser  # which leaves a name as it is where Path's raises
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 import click
@@ -38,6 +40,7 @@ __all__ = [
     "Settings",
     "current",
     "end_signals",
+    "end_signals_tell",
     "global_options",
     "log_file_option",
     "log_to_stderr",
@@ -232,6 +235,17 @@ def end_signals() -> list[signal.Signals]:
     """
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
+
+
+@contextlib.contextmanager
+def end_signals_tell(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have the signals that end a command call a handler until the end of the context. For the main thread."""
+    before = {number: signal.signal(number, handler) for number in end_signals()}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def current() -> Settings:

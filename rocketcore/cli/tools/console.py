@@ -15,7 +15,7 @@ import click
 
 from rocketcore.cli.servers.notify import notify
 from rocketcore.cli.shell.command import command
-from rocketcore.cli.shell.options import Settings, current, log_to_stderr
+from rocketcore.cli.shell.options import Settings, current, end_signals_tell, log_to_stderr
 from rocketcore.cli.shell.render import progress, run_without_stdout
 from rocketcore.errors import ConfigError
 from rocketcore.printable import error_text
@@ -82,14 +82,12 @@ def console(
             ended_by.append(number)
             server.should_exit = True  # it may come before the server has handlers of its own
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # The server ends at these by itself, and raises them again for those who had them before.
-            signal.signal(number, end)
-        notify("READY=1")
-        try:
-            server.run([listening])
-        finally:
-            notify("STOPPING=1")
+        with end_signals_tell(end):  # the server ends at these by itself, and raises them again for this handler
+            notify("READY=1")
+            try:
+                server.run([listening])
+            finally:
+                notify("STOPPING=1")
     return 130 if signal.SIGINT in ended_by else 0
 
 

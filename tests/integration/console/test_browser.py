@@ -1,6 +1,6 @@
 """The console in headless Chromium: each page in both themes and widths, each write, what a browser complains of.
 
-Skipped where there is no Chromium or no Playwright. ``ROCKETCORE_CONSOLE_PICTURES`` names a folder for pictures.
+Skipped where there is no Chromium or no Playwright. ``CONSOLE_PICTURES`` names a folder for pictures.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ playwright = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.base")
 
 AXE = Path(axe.AXE_FILE_PATH).read_text("utf-8")
-PICTURES = os.environ.get("ROCKETCORE_CONSOLE_PICTURES", "")
+PICTURES = os.environ.get("CONSOLE_PICTURES", "")
 """A folder for pictures of the pages; empty: none are made."""
 
 pytestmark = [
