@@ -305,6 +305,14 @@ class LoopThread:
         finally:
             self._give_back(held, outer)
 
+    def leave_to(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Have the loop run a coroutine that nobody waits for, once it turns; a loop that has ended drops it."""
+        call = _Call(coroutine)
+        try:
+            self._hand_over(call.begin)
+        except ClientClosed:
+            call.drop()
+
     def _refuse_own(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         if self.is_current:
             coroutine.close()

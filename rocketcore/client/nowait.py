@@ -126,6 +126,7 @@ class Nowait:
             bound = self._delivery_timeout if timeout is None else timeout
             self._thread.run(self._close(timeout), bound, margin=STANDS_SECONDS)
         except TimeoutError as error:
+            self._thread.leave_to(self._close(0.0))  # it may return yet: connections are not to wait for the collector
             raise self._hangs("close()") from error
         finally:
             _SHARED.leave(self._thread)

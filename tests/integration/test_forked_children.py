@@ -21,7 +21,7 @@ ENDINGS = {"returns": 0, "sys.exit": 0, "sys.exit(3)": 3, "raises": 1, "os._exit
 """How a child ends, and its exit code."""
 
 PROGRAM = """
-    import asyncio, json, os, signal, sys, threading
+    import asyncio, json, os, signal, sys, threading, time
     import rocketcore as rmq
     from rocketcore import aio
 
@@ -66,7 +66,9 @@ PROGRAM = """
             break
         statuses[how] = os.waitpid(pid, 0)[1]
     else:
-        native = len(os.listdir("/proc/self/task")) - threading.active_count()
+        deadline = time.monotonic() + 10  # a thread that has ended is seen for a moment longer
+        while (native := len(os.listdir("/proc/self/task")) - threading.active_count()) and time.monotonic() < deadline:
+            time.sleep(0.01)
         for client in clients: client.close()
         print(json.dumps([statuses, native]))
 """
