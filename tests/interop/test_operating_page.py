@@ -16,7 +16,7 @@ from tests.peers import ApacheCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
-OF_ALL_TESTS: Final = {"dead letters", "connected producers"}
+OF_ALL_TESTS: Final = {"list dead letters", "list connected producers"}
 """Lists of what a cluster has, and other tests share this one."""
 
 

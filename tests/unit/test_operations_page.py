@@ -1,4 +1,4 @@
-"""docs/operations.md: its metrics, bounds and settings are those of the source."""
+"""docs/operations.md and docs/servers.md: metrics, bounds, settings, units and probes are those of the source."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.fixtures.pages import PAGES
 from tests.unit.test_container import check
 
 PAGE = (PAGES / "operations.md").read_text("utf-8")
+SERVERS = (PAGES / "servers.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("heading", "module"), [("Broker", metrics), ("Name server", nameserver_metrics)])
@@ -34,7 +35,7 @@ def test_its_bounds_are_those_of_the_source() -> None:
     assert (http_port.MOST_CONNECTIONS, http_port.MOST_REQUEST_BYTES) == (32, 8 << 10)
     assert (http_port.REQUEST_SECONDS, http_port.ANSWER_SECONDS) == (5, 30)
     assert (metrics.MOST_SAMPLES, metrics.READ_SECONDS, nameserver_metrics.MOST_BROKERS) == (50_000, 5, 10_000)
-    for text in ("32 connections", "8 KiB and takes 5 s", "answer 30 s", "50,000 samples", "5 s at most", "10,000"):
+    for text in ("32 connections", "8 KiB and takes 5 s", "takes 30 s", "50,000 samples", "5 s at most", "10,000"):
         assert text in PAGE
 
 
@@ -44,7 +45,9 @@ def test_its_settings_exist() -> None:
     assert ConnectionSettings().metrics_port == -1
 
 
-UNITS = dict(re.findall(r"`/etc/systemd/system/(rocketmq-\w+)\.service`(?:(?!```).)*```ini\n(.*?)```", PAGE, re.DOTALL))
+UNITS = dict(
+    re.findall(r"`/etc/systemd/system/(rocketmq-\w+)\.service`(?:(?!```).)*```ini\n(.*?)```", SERVERS, re.DOTALL)
+)
 
 
 def test_there_is_a_unit_for_each_server() -> None:
@@ -57,6 +60,14 @@ def test_what_a_unit_starts_is_a_command(name: str) -> None:
     program, *arguments = line.split()
     assert Path(program).name == "rocket"
     check(arguments)
+
+
+def test_a_container_starts_a_command_and_is_asked_at_its_port() -> None:
+    [text] = re.findall(r"^ +args: \[(.*?)\]$", SERVERS, re.MULTILINE | re.DOTALL)
+    arguments = [each.strip().strip('"') for each in text.split(",")]
+    check(arguments)
+    port = arguments[arguments.index("--metrics-port") + 1]
+    assert re.findall(r"path: (\S+), port: (\d+)", SERVERS) == [("/livez", port), ("/readyz", port)]
 
 
 @pytest.mark.parametrize("name", UNITS)
