@@ -1,7 +1,8 @@
 """Counts the words of our sentences: none has over 30, and the mean of a page is at most 18; names habits of ours.
 
-``python .ci/prose.py [PAGE ...]`` checks the pages that are clean already, or those it is given. Tables, code, headings
-and references are left out. The exit code is 1 where something is to be written anew.
+``python .ci/prose.py [PAGE|KIND ...]`` checks the pages and the kinds of texts in the program (``prose_texts.py``) that
+are clean already, or those it is given. Tables, code, headings and references are left out. The exit code is 1 where
+something is to be written anew.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+from prose_texts import KINDS, gathered
+
 ROOT = Path(__file__).resolve().parents[1]
 CLEAN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/index.md", "docs/install.md", "docs/spark-streams.md",
          "docs/tour.md", "docs/operating.md", "docs/servers.md", "docs/maintenance.md", "docs/operations.md",
          "docs/console.md", "docs/troubleshooting.md", "docs/from-other-tools.md")  # fmt: skip
 """A page joins when it is rewritten, and stays."""
+CLEAN_KINDS = ("help",)
+"""Kinds of texts in the program, see ``prose_texts.py``; they join in the same way."""
 MOST_WORDS = 30
 HIGHEST_MEAN = 18.0
 HABITS = {
@@ -24,6 +30,16 @@ HABITS = {
     r"\bone that\b": "'one that': repeat the noun",
     r"\bthose that\b": "'those that': repeat the noun",
 }
+TEXT_HABITS = HABITS | {
+    r"(?:^|[;:,]\s)what(?: (?:is|was|has|it|they|a|an|the|of|no)\b)(?!.*\?$)": "'what …' for a noun: name the thing",
+    r"\b(?:is|are|was|were) no (?!longer|more)\w+": "'is no …': say 'is not a …', or 'invalid …'",
+    r"\bno \w+ that\b": "'no … that': begin with the actor, and 'does not'",
+    r"\b(?:nobody|somebody|whoever|whatever)\b": "an actor without a name: name it",
+    r"\banew\b": "'anew': again",
+    r"\bso (?:many|much|often|long)\b(?! (?:as|that)\b)": "'so many': name the number",
+    r"\bthere (?:is|are) none\b": "'there is none': say what happens then",
+}
+"""Habits of help, errors and docstrings. Pages have some of them in places where they are right."""
 
 
 def paragraphs(text: str) -> list[tuple[int, str]]:
@@ -61,20 +77,41 @@ def faults(name: str, text: str) -> list[str]:
     for line, paragraph in paragraphs(text):
         for sentence in sentences(paragraph):
             counts.append(words(sentence))
-            if counts[-1] > MOST_WORDS:
-                found.append(f"{name}:{line}: {counts[-1]} words, at most {MOST_WORDS}: {sentence[:60]}…")
-            for habit, advice in HABITS.items():
-                if re.search(habit, sentence, re.IGNORECASE):
-                    found.append(f"{name}:{line}: {advice}: {sentence[:60]}")
+            found += sentence_faults(f"{name}:{line}", sentence, HABITS)
     mean = sum(counts) / len(counts) if counts else 0.0
     if mean > HIGHEST_MEAN:
         found.append(f"{name}: {mean:.1f} words a sentence, at most {HIGHEST_MEAN:g}")
     return found
 
 
-def main(pages: list[str]) -> int:
-    found = [fault for name in pages or CLEAN for fault in faults(name, (ROOT / name).read_text("utf-8"))]
-    print("\n".join(found) if found else f"{len(pages or CLEAN)} pages read well")
+def sentence_faults(place: str, sentence: str, habits: dict[str, str]) -> list[str]:
+    found = []
+    if words(sentence) > MOST_WORDS:
+        found.append(f"{place}: {words(sentence)} words, at most {MOST_WORDS}: {sentence[:60]}…")
+    for habit, advice in habits.items():
+        if re.search(habit, sentence, re.IGNORECASE):
+            found.append(f"{place}: {advice}: {sentence[:60]}")
+    return found
+
+
+def text_faults(place: str, text: str) -> list[str]:
+    """Judge a text of the program; a row ``name   what it is`` of a docstring is a paragraph of its own."""
+    parts = re.split(r"\n\s*\n|\n(?=[ ]*[\w*, ]*\w  +\S)", text)
+    return [
+        fault
+        for part in parts
+        for sentence in sentences(re.sub(r"^\s*[\w*, ]+\w  +|\s+", " ", part).strip())
+        for fault in sentence_faults(place, sentence, TEXT_HABITS)
+    ]
+
+
+def main(asked: list[str]) -> int:
+    kinds = tuple(name for name in asked if name in KINDS) if asked else CLEAN_KINDS
+    pages = [name for name in asked or CLEAN if name not in KINDS]
+    found = [fault for name in pages for fault in faults(name, (ROOT / name).read_text("utf-8"))]
+    texts = gathered(kinds) if kinds else []
+    found += [fault for _, place, text in texts for fault in text_faults(place, text)]
+    print("\n".join(found) if found else f"{len(pages)} pages and {len(texts)} texts read well")
     return 1 if found else 0
 
 

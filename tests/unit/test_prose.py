@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 PROSE = runpy.run_path(str(Path(__file__).parents[2] / ".ci" / "prose.py"))
-faults, main = PROSE["faults"], PROSE["main"]
+faults, main, text_faults = PROSE["faults"], PROSE["main"], PROSE["text_faults"]
+gathered = PROSE["gathered"]
 LONG = " ".join(["word"] * 31)
 
 
@@ -63,3 +64,37 @@ def test_habits_are_named(text: str, advice: str) -> None:
 )
 def test_questions_and_titles_are_no_habits(text: str) -> None:
     assert faults("a.md", text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("'x' is no name of an account", "invalid"),
+        ("Nobody consumes them then.", "name it"),
+        ("Stop. What it does not name stays.", "as the subject"),
+        (LONG, "31 words"),
+        ("raises  ConfigError\nclock   the broker has no clock that runs", "begin with the actor"),
+    ],
+)
+def test_habits_of_texts_are_named(text: str, advice: str) -> None:
+    assert advice in text_faults("rocket topic", text)[0]
+
+
+def test_rows_of_a_docstring_are_sentences_of_their_own() -> None:
+    row = " ".join(["word"] * 29)
+    assert text_faults("x", f"Send.\n\ntopic    {row}\ntimeout  {row}") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("help", "rocket topic create"),
+        ("settings", "StoreConfig.flush_disk_type"),
+        ("docstrings", "rocketcore.Producer.send"),
+        ("console", "zh.json"),
+        ("errors", "rocketcore/errors.py"),
+        ("logs", "rocketcore/service.py"),
+    ],
+)
+def test_texts_of_the_program_are_gathered_with_their_place(kind: str, place: str) -> None:
+    assert any(one.kind == kind and one.place.startswith(place) for one in gathered((kind,)))

@@ -43,10 +43,10 @@ _cluster = click.option("--cluster", help="Only on the brokers of this cluster."
 _broker = click.option("--broker", help="Only on this broker.")
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-_secret_env = click.option("--password-env", metavar="NAME", help="The variable that holds the password.")
+_secret_env = click.option("--password-env", metavar="NAME", help="Environment variable that holds the password.")
 _secret_file = click.option("--password-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                            help="The file that holds it.")  # fmt: skip
-_type = click.option("--type", "user_type", type=click.Choice(["Normal", "Super"]), help="What the user is.")
+                            help="File that holds it.")  # fmt: skip
+_type = click.option("--type", "user_type", type=click.Choice(["Normal", "Super"]), help="Type of the user.")
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def _user_row(user: User) -> dict[str, Any]:
     return {"user": user.username, "type": user.user_type, "status": user.status, "brokers": list(user.brokers)}
 
 
-@command(help="List the users of brokers of 5.x, or those whose name contains TEXT. Passwords are not shown.")
+@command(help="List the users of 5.x brokers, or only users whose name contains TEXT. The list shows no passwords.")
 @click.argument("text", required=False)
 @_cluster
 @_broker
@@ -105,7 +105,7 @@ def list_users(text: str | None, cluster: str | None, broker: str | None) -> Non
     admin.check_whole()
 
 
-@command(help="Show a user, and what it may do.")
+@command(help="Show a user and its permissions.")
 @click.argument("name")
 def show_user(name: str) -> None:
     with open_admin(calls=2) as admin, _accounts_of("5"):
@@ -123,7 +123,7 @@ def _no_user(name: str) -> CommandFailed:
     )
 
 
-@command(help="Create a user on every broker; its password is asked for, or named.")
+@command(help="Create a user on every broker. Enter its password when asked, or name a variable or file that holds it.")
 @click.argument("name")
 @_secret_env
 @_secret_file
@@ -144,12 +144,12 @@ def create_user(
     show_object({"user": name, "type": user_type or "Normal", "status": "enable", "brokers": at})
 
 
-@command(help="Change a user on every broker: its password, its type, or whether it may come in.")
+@command(help="Change a user on every broker: its password, its type, or its status.")
 @click.argument("name")
 @_secret_env
 @_secret_file
 @_type
-@click.option("--status", type=click.Choice(["enable", "disable"]), help="Whether it may come in.")
+@click.option("--status", type=click.Choice(["enable", "disable"]), help="Whether the user may log in.")
 @_cluster
 @_broker
 def update_user(
@@ -201,9 +201,11 @@ def delete_user(name: str, cluster: str | None, broker: str | None, yes: bool, d
     show_object({"user": name, "policies": len(policies), "deleted_on": at})
 
 
-@command(help="List policies of brokers of 5.x: what each subject may do with each resource.")
-@click.option("--subject", default="", metavar="TEXT", help="Only of subjects that contain this, for example User:ann.")
-@click.option("--resource", default="", metavar="TEXT", help="Only of resources that contain this.")
+@command(help="List the policies of 5.x brokers: the actions that each subject may do on each resource.")
+@click.option(
+    "--subject", default="", metavar="TEXT", help="Only subjects that contain this text, for example User:ann."
+)
+@click.option("--resource", default="", metavar="TEXT", help="Only resources that contain this text.")
 @_cluster
 @_broker
 def list_policies(subject: str, resource: str, cluster: str | None, broker: str | None) -> None:
@@ -229,15 +231,17 @@ def list_policies(subject: str, resource: str, cluster: str | None, broker: str 
 
 
 @command(
-    help="Allow a user actions on a resource, or deny them, on every broker.\n\nRESOURCE is Topic:orders, Topic:shop* "
-    "(all that begin so), Group:…, Cluster:… or *."
+    help="Allow a user some actions on a resource, or deny them, on every broker.\n\nRESOURCE is Topic:orders, "
+    "Topic:shop* (all topics with this prefix), Group:…, Cluster:… or *."
 )
 @click.argument("user")
 @click.argument("resource")
 @click.argument("actions", metavar="ACTION...", nargs=-1, required=True,
                 type=click.Choice(_ACTIONS, case_sensitive=False))  # fmt: skip
-@click.option("--deny", is_flag=True, help="Deny them.")
-@click.option("--from", "source_ips", multiple=True, metavar="IP", help="Only from this address; may be repeated.")
+@click.option("--deny", is_flag=True, help="Deny the actions.")
+@click.option(
+    "--from", "source_ips", multiple=True, metavar="IP", help="Only from this address. You can repeat this option."
+)
 @_cluster
 @_broker
 def grant(
@@ -267,7 +271,7 @@ def grant(
     )
 
 
-@command(help="Take a user's policy for a resource away on every broker; without RESOURCE all of them.")
+@command(help="Remove a user's policy for a resource on every broker. Without RESOURCE, remove all its policies.")
 @click.argument("user")
 @click.argument("resource", required=False)
 @_cluster
@@ -299,7 +303,7 @@ def revoke(user: str, resource: str | None, cluster: str | None, broker: str | N
 # 4.x
 
 
-@command(help="List the accounts of brokers of 4.x, and the addresses that need none. Secrets are not shown.")
+@command(help="List the accounts of 4.x brokers, and the addresses that need no account. The list shows no secrets.")
 @_cluster
 @_broker
 def list_accounts(cluster: str | None, broker: str | None) -> None:
@@ -333,18 +337,32 @@ _PERMISSION: Final = ("DENY", "PUB", "SUB", "PUB|SUB")
 
 
 @command(
-    help="Create an account on every broker of 4.x, or change it; its secret is asked for, or named.\n\nWhat is not "
-    "named stays, but for --admin."
+    help="Create or change an account on every 4.x broker. Enter its secret when asked, or name a variable or file "
+    "that holds it.\n\nSettings that you leave out stay, except for --admin."
 )
 @click.argument("access_key_name", metavar="NAME")
 @_secret_env
 @_secret_file
-@click.option("--admin/--no-admin", "is_admin", default=False, show_default=True, help="Whether it may change topics.")
-@click.option("--topics", type=click.Choice(_PERMISSION), help="What it may do with topics that are not named.")
-@click.option("--groups", type=click.Choice(_PERMISSION), help="The same with groups.")
-@click.option("--topic", "topic_perms", multiple=True, metavar="TOPIC=PERM", help="With one topic; may be repeated.")
-@click.option("--group", "group_perms", multiple=True, metavar="GROUP=PERM", help="With one group; may be repeated.")
-@click.option("--white-address", metavar="ADDRESS", help="From where it needs no signature.")
+@click.option(
+    "--admin/--no-admin", "is_admin", default=False, show_default=True, help="Whether the account may change topics."
+)
+@click.option("--topics", type=click.Choice(_PERMISSION), help="Permission for topics that --topic does not name.")
+@click.option("--groups", type=click.Choice(_PERMISSION), help="Permission for groups that --group does not name.")
+@click.option(
+    "--topic",
+    "topic_perms",
+    multiple=True,
+    metavar="TOPIC=PERM",
+    help="Permission for one topic. You can repeat this option.",
+)
+@click.option(
+    "--group",
+    "group_perms",
+    multiple=True,
+    metavar="GROUP=PERM",
+    help="Permission for one group. You can repeat this option.",
+)
+@click.option("--white-address", metavar="ADDRESS", help="Address from which the account needs no signature.")
 @_cluster
 @_broker
 def put_account(
@@ -370,7 +388,7 @@ def put_account(
     show_object({"access_key": access_key_name, "admin": is_admin, "brokers": at})
 
 
-@command(help="Delete an account on every broker of 4.x.")
+@command(help="Delete an account on every 4.x broker.")
 @click.argument("access_key_name", metavar="NAME")
 @_cluster
 @_broker
@@ -390,7 +408,7 @@ def delete_account(access_key_name: str, cluster: str | None, broker: str | None
     show_object({"access_key": access_key_name, "deleted_on": at})
 
 
-@command(help="Say from which addresses brokers of 4.x ask for no account; they replace those before.")
+@command(help="Set the addresses from which 4.x brokers ask for no account. The new list replaces the old one.")
 @click.argument("addresses", nargs=-1)
 @_cluster
 @_broker

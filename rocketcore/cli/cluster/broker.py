@@ -68,9 +68,12 @@ def list_brokers() -> None:
     )
 
 
-@command(help="Show a broker: its master, or the member with --id. With -o json everything that it says of itself.")
+@command(
+    help="Show the state of a broker: of the master, or of another member with --id. -o json shows everything "
+    "that the broker reports."
+)
 @click.argument("broker")
-@click.option("--id", "broker_id", type=click.IntRange(0), help="0 is the master.")
+@click.option("--id", "broker_id", type=click.IntRange(0), help="Id of the member; 0 is the master.")
 def describe(broker: str, broker_id: int | None) -> int:
     with open_admin(calls=2) as admin:
         permissions = broker_permissions(admin)
@@ -97,11 +100,11 @@ def describe(broker: str, broker_id: int | None) -> int:
     return 0 if member.error is None else failure_of(member.error, current()).exit_code
 
 
-@command(help="Make producers leave a broker: it becomes read-only, also after a restart, until undrain. "
-              "Consumers read on.")  # fmt: skip
+@command(help="Make a broker read-only, so that producers leave it and consumers read on. It stays read-only, also "
+              "after a restart, until undrain.")  # fmt: skip
 @click.argument("broker")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only show what would lose its write queues.")
+@click.option("--dry-run", is_flag=True, help="Only show which topics would lose their write queues.")
 def drain(broker: str, yes: bool, dry_run: bool) -> None:
     with open_admin(calls=5) as admin:
         info = view_with(admin, broker)
@@ -190,7 +193,7 @@ def drain_plan(info: ClusterInfo, broker: str, topics: dict[str, TopicConfig] | 
     return "\n".join(map(printable, lines))
 
 
-@command(help="Make a broker writable again: its topics have the permissions that the broker has for them.")
+@command(help="Make a broker writable again. Its topics get back their own permissions.")
 @click.argument("broker")
 def undrain(broker: str) -> None:
     with open_admin(calls=4) as admin:
@@ -222,12 +225,12 @@ def _await_writable(admin: Admin, broker: str, topics: dict[str, TopicConfig]) -
         time.sleep(0.05)
 
 
-@command(help="Have a broker delete what is older than its fileReservedTime now, and not at its hour deleteWhen: the "
-              "oldest files of its log, and the files of queues that lead there.")  # fmt: skip
+@command(help="Make a broker delete files older than fileReservedTime now, without waiting for the hour deleteWhen. "
+              "It deletes the oldest log files and the queue files that point to them.")  # fmt: skip
 @click.argument("broker")
-@click.option("--unused-topics", is_flag=True, help="Also the queues of topics that it has no settings for.")
+@click.option("--unused-topics", is_flag=True, help="Also delete queues of topics that the broker has no settings for.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be deleted, as far as the broker says.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted, as far as the broker can tell.")
 def clean(broker: str, unused_topics: bool, yes: bool, dry_run: bool) -> None:
     with open_admin(calls=4) as admin:
         members = view_with(admin, broker).broker_addr_table[broker].broker_addrs

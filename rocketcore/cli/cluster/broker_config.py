@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["get_config", "set_config"]
 
 _member = click.option(
-    "--id", "broker_id", type=click.IntRange(0), default=MASTER_ID, help="Of this member; 0 is the master."
+    "--id", "broker_id", type=click.IntRange(0), default=MASTER_ID, help="Id of the member; 0 is the master."
 )
 
 
@@ -44,7 +44,7 @@ def _no_setting(broker: str, name: str) -> CommandFailed:
     )  # fmt: skip
 
 
-@command(help="Show the settings of a broker that runs, or one of them.")
+@command(help="Show all settings of a running broker, or one of them.")
 @click.argument("broker")
 @click.argument("name", required=False)
 @_member
@@ -65,8 +65,8 @@ def get_config(broker: str, name: str | None, broker_id: int) -> None:
 
 
 @command(
-    help="Change a setting of a broker that runs; show what it was before.\n\nOurs has it after a restart too, and "
-    "says where it counts from the next start on only, or not at all."
+    help="Change a setting of a running broker, and show the old value.\n\nOur broker keeps the change after a "
+    "restart. If the change takes effect only at the next start, or never, it says so."
 )
 @click.argument("broker")
 @click.argument("name")

@@ -13,10 +13,10 @@ __all__ = ["list_clients"]
 
 
 @command(
-    help="List connected producers; of one group with --group, and its connected consumers too.\n\nBrokers tell "
-    "consumers only of a group that is named."
+    help="List connected producers. With --group, list the producers and the consumers of that group.\n\nBrokers "
+    "list consumers only for a named group."
 )
-@click.option("-g", "--group", help="Only this group of producers, and of consumers.")
+@click.option("-g", "--group", help="Only clients of this group.")
 def list_clients(group: str | None) -> None:
     with open_lists(calls=1 if group is None else 2) as admin:
         producers = admin.producers(group)

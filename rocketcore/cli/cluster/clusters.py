@@ -47,7 +47,7 @@ def list_clusters() -> None:
     show_rows(rows, ["cluster", "brokers", "masters", "slaves"])
 
 
-@command(help="Show the brokers of all clusters, or of one, with version, topics and messages a second.")
+@command(help="Show the brokers of all clusters, or of one, with version, topics and messages per second.")
 @click.argument("cluster", required=False)
 def describe(cluster: str | None) -> None:
     with open_admin(calls=2) as admin:
@@ -100,9 +100,9 @@ def _choose(ctx: click.Context, _: click.Parameter, value: str | None) -> str | 
     return value
 
 
-@command(help="Show which brokers are registered at which name servers, as rows or as a drawing.")
+@command(help="Show which brokers are registered at which name servers, as a table or a drawing.")
 @click.option("-o", "--output", "form", type=click.Choice([*FORMATS, *DRAWINGS]), callback=_choose,
-              help="Form of the data on stdout; dot is Graphviz.")  # fmt: skip
+              help="Output format; dot is for Graphviz.")  # fmt: skip
 def topology(form: str | None) -> None:
     from rocketcore.cli.cluster import topology as drawing
 

@@ -36,11 +36,11 @@ _ADVERTISE: Final = "set brokerIP1 to an address that clients reach"
 
 
 @command(
-    help="Look for what is wrong: limits and disk of this machine, each name server, each broker at the address that "
-    "it advertises, clocks, versions, one small message to each broker and back, and consumer groups.\n\n"
-    "Exit code 1 where one fails."
+    help="Look for problems: limits and disk of this machine, name servers, brokers at their advertised addresses, "
+    "clocks, versions and consumer groups. It also sends a small message through each broker.\n\nIf a check "
+    "fails, the exit code is 1."
 )
-@click.option("--no-message", is_flag=True, help="Send no message.")
+@click.option("--no-message", is_flag=True, help="Do not send messages.")
 def doctor(no_message: bool) -> int:
     findings = [*_here()]
     with open_admin(calls=8) as admin:

@@ -54,8 +54,8 @@ LAG_INTERVAL: Final = 2.0
 MEMBER_COLUMNS: Final = ("client_id", "address", "language", "version", "brokers")
 
 
-@command(help="List the consumer groups of all brokers; those that every broker has with --all.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Also groups that no user made.")
+@command(help="List the consumer groups of all brokers. With --all, also list the groups that every broker has.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also list system groups.")
 def list_groups(everything: bool) -> None:
     with open_lists() as admin:
         groups = admin.groups()
@@ -89,7 +89,7 @@ def progress_columns(*, waiting: bool) -> Sequence[Column | str]:
     ]
 
 
-@command(help="Show a group: its settings, members, subscriptions, and how far it is in each queue.")
+@command(help="Show a group: its settings, members, subscriptions, and progress in each queue.")
 @click.argument("group")
 def describe(group: str) -> None:
     with open_lists(calls=2) as admin:
@@ -118,10 +118,10 @@ def describe(group: str) -> None:
     admin.check_whole()
 
 
-@command(help="Show how many messages wait for a group in each queue, and since when the first of them waits.")
+@command(help="Show how many messages wait for a group in each queue, and how long the oldest has waited.")
 @click.argument("group")
 @click.option("--topic", help="Only this topic.")
-@click.option("-w", "--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every two seconds, until Ctrl-C.")
 def lag(group: str, topic: str | None, watch: bool) -> None:
     while True:
         with open_lists() as admin:
@@ -139,7 +139,7 @@ def lag(group: str, topic: str | None, watch: bool) -> None:
         time.sleep(LAG_INTERVAL)
 
 
-@command(help="List the connected members of a group, with the brokers that each is connected to.")
+@command(help="List the connected members of a group, and the brokers of each.")
 @click.argument("group")
 def clients(group: str) -> None:
     with open_lists(calls=2) as admin:
@@ -150,11 +150,16 @@ def clients(group: str) -> None:
     admin.check_whole()
 
 
-_max_retries = click.option("--max-retries", type=click.IntRange(-1, 2**31 - 1), help="How often a failed message "
-                            "comes again before it is a dead letter; -1 keeps to the client's own number.")  # fmt: skip
-_retry_queues = click.option("--retry-queues", type=click.IntRange(1, 65535), help="Queues of its retry topic.")
-_broadcast = click.option("--broadcast/--no-broadcast", default=None, help="Whether members may ask for every message.")
-_orderly = click.option("--orderly/--no-orderly", default=None, help="Whether POP hands out each queue in order.")
+_max_retries = click.option(
+    "--max-retries",
+    type=click.IntRange(-1, 2**31 - 1),
+    help="How often to deliver a failed message again before it becomes a dead letter. -1 leaves this to the client.",
+)
+_retry_queues = click.option(
+    "--retry-queues", type=click.IntRange(1, 65535), help="Number of queues of its retry topic."
+)
+_broadcast = click.option("--broadcast/--no-broadcast", default=None, help="Whether members may use broadcasting.")
+_orderly = click.option("--orderly/--no-orderly", default=None, help="Whether POP delivers each queue in order.")
 
 
 def _settings(
@@ -170,13 +175,13 @@ def _settings(
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-@command(help="Create a group on every broker. One that is there stays as it is: exit code 1.")
+@command(help="Create a group on every broker. If the group exists, it stays as it is, and the exit code is 1.")
 @click.argument("group")
 @_max_retries
 @_retry_queues
 @_broadcast
 @_orderly
-@click.option("--if-not-exists", is_flag=True, help="Where the group is, do nothing and show it: exit code 0.")
+@click.option("--if-not-exists", is_flag=True, help="If the group exists, show it and exit with 0.")
 def create(
     group: str,
     max_retries: int | None,
@@ -211,20 +216,29 @@ def _setting_values(config: SubscriptionGroupConfig) -> dict[str, Any]:
     }
 
 
-@command(help="Change what is named of a group, on every broker that has it; show what was before and what is now. "
-              "It asks first where members would not receive any more.")  # fmt: skip
+@command(help="Change the named settings of a group on every broker that has it, and show the difference. If members "
+              "would stop receiving, the command asks first.")  # fmt: skip
 @click.argument("group")
 @_max_retries
 @_retry_queues
 @_broadcast
 @_orderly
-@click.option("--consume/--no-consume", default=None, help="Whether members may receive at all.")
-@click.option("--pop", "popped", metavar="TOPIC", multiple=True, help="Have members pop this topic that ask their "
-              "brokers; may be repeated.")  # fmt: skip
-@click.option("--pull", "pulled", metavar="TOPIC", multiple=True, help="Have them pull it again.")
-@click.option("--pop-share", type=click.IntRange(0, 2**31 - 1), default=0, help="With --pop: how many members after it "
-              "a member shares its queues with; 0: each pops all queues.")  # fmt: skip
-@click.option("--broker", help="Only on this broker; --pop and --pull are for all.")
+@click.option("--consume/--no-consume", default=None, help="Whether members may receive messages.")
+@click.option(
+    "--pop",
+    "popped",
+    metavar="TOPIC",
+    multiple=True,
+    help="Make members that ask their brokers read this topic by POP. You can repeat this option.",
+)
+@click.option("--pull", "pulled", metavar="TOPIC", multiple=True, help="Make them read this topic by pull again.")
+@click.option(
+    "--pop-share",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    help="With --pop: with how many further members a member shares its queues. With 0, each member pops all queues.",
+)
+@click.option("--broker", help="Only on this broker. --pop and --pull always apply to all brokers.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def update(
@@ -296,7 +310,7 @@ def _update_plan(group: str, changes: Mapping[str, dict[str, dict[str, Any]]], *
 
 @command(help="Delete a group and its offsets on every broker. Its retry and dead-letter topics stay.")
 @click.argument("group")
-@click.option("--keep-offsets", is_flag=True, help="Leave its offsets: the group goes on there when it is back.")
+@click.option("--keep-offsets", is_flag=True, help="Keep its offsets: a new group of this name continues there.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 def delete(group: str, keep_offsets: bool, yes: bool, dry_run: bool) -> None:

@@ -31,11 +31,11 @@ _MOST_BYTES: Final = 256 << 20
 _NAMED: Final = 5
 """Topics and groups that an error names."""
 
-_cluster = click.option("--cluster", help="Which one, where there are several.")
+_cluster = click.option("--cluster", help="Name of the cluster, if there are several.")
 
 
-@command(help="Print the settings of all topics and groups of a cluster, as one JSON object that import reads.\n\n"
-              "Topics and groups of the system are left out, and those of retries and dead letters.")  # fmt: skip
+@command(help="Print the settings of all topics and groups of a cluster as a JSON object, which import can "
+              "read.\n\nSystem topics and groups are left out, and so are retry and dead-letter topics.")  # fmt: skip
 @_cluster
 def export_metadata(cluster: str | None) -> None:
     from rocketcore.admin.metadata import metadata_document
@@ -52,8 +52,9 @@ def export_metadata(cluster: str | None) -> None:
         print(json_text(metadata_document(found), indent=None if form == "jsonl" else 2), flush=True)
 
 
-@command(help="Create the topics and groups of a file, and change those that are other; shows the plan first and asks "
-              "for the cluster's name.\n\nNothing is deleted: what the file does not name stays as it is.")  # fmt: skip
+@command(help="Create the topics and groups of a file, and change those with other settings. The command shows the "
+              "plan, then asks for the cluster's name.\n\nImport deletes nothing: topics and groups outside of the "
+              "file stay as they are.")  # fmt: skip
 @click.argument("file", type=click.Path(), metavar="FILE|-")
 @_cluster
 @click.option("--yes", is_flag=True, help="Do not ask.")

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["delete_kv", "get_config", "get_kv", "list_kv", "set_config", "set_kv"]
 
 
-@command(help="Show the settings of the name server that answers first, or one setting; with --all of each of them.")
+@command(
+    help="Show all settings, or one, of the first name server that answers. With --all, show them for each name server."
+)
 @click.argument("name", required=False)
-@click.option("--all", "each", is_flag=True, help="Of every name server, side by side.")
-@click.option("--diff", is_flag=True, help="Only those that differ between name servers; implies --all.")
+@click.option("--all", "each", is_flag=True, help="Show every name server, side by side.")
+@click.option("--diff", is_flag=True, help="Show only settings that differ between name servers; implies --all.")
 def get_config(name: str | None, each: bool, diff: bool) -> None:
     with open_admin() as admin:
         if each or diff:

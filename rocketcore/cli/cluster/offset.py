@@ -32,7 +32,7 @@ _NUMBER: Final = re.compile(r"([+-]?)(\d{1,18})")
 _QUEUE: Final = re.compile(r"(?:(.+)/)?(\d{1,9})")
 
 
-@command(help="Show the offsets of a group: in every topic that it has any in, or in every queue of TOPIC.")
+@command(help="Show the offsets of a group: in all its topics, or in each queue of TOPIC.")
 @click.argument("group")
 @click.argument("topic", required=False)
 def show(group: str, topic: str | None) -> None:
@@ -70,15 +70,16 @@ class _Target(ParamType["ResetTarget"]):
 
 
 @command(
-    help="Have a group go on elsewhere in a topic; shows the plan first and asks for the group's name.\n\nOffsets "
-    "beyond a queue are its nearest bound. What has moved since the plan is not written over: nothing is changed then."
+    help="Move a group to other offsets in a topic. The command shows the plan, then asks for the group's "
+    "name.\n\nAn offset outside of a queue becomes the nearest valid offset. If an offset has moved since the "
+    "plan, the command changes nothing."
 )
 @click.argument("group")
 @click.argument("topic")
 @click.option("--to", "target", type=_Target(), required=True, metavar="earliest|latest|@TIME|N|+N|-N",
-              help="Where: there is no default.")  # fmt: skip
+              help="Where the group continues. Required.")  # fmt: skip
 @click.option("--queue", "queues", multiple=True, metavar="[BROKER/]ID",
-              help="Only this queue, on one broker or on all; may be repeated.")  # fmt: skip
+              help="Only this queue, on one broker or on all. You can repeat this option.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def reset(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], yes: bool, dry_run: bool) -> None:
@@ -106,14 +107,19 @@ def _move(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], 
 
 
 @command(
-    help="Have a group leave out messages that wait for it in a topic; shows the plan first and asks for its name.\n\n"
-    "All of them, or with --count so many in each queue. Nobody consumes them then."
+    help="Make a group skip waiting messages of a topic. The command shows the plan, then asks for the group's "
+    "name.\n\nIt skips all of them, or with --count this many in each queue. The group never consumes them."
 )
 @click.argument("group")
 @click.argument("topic")
-@click.option("-n", "--count", type=click.IntRange(1), help="So many in each queue; without it all that wait.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    help="Number of messages to skip in each queue. Default: all waiting messages.",
+)
 @click.option("--queue", "queues", multiple=True, metavar="[BROKER/]ID",
-              help="Only this queue, on one broker or on all; may be repeated.")  # fmt: skip
+              help="Only this queue, on one broker or on all. You can repeat this option.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 def skip(group: str, topic: str, count: int | None, queues: tuple[str, ...], yes: bool, dry_run: bool) -> None:
@@ -121,8 +127,8 @@ def skip(group: str, topic: str, count: int | None, queues: tuple[str, ...], yes
 
 
 @command(
-    help="Have a group go on where another one is in a topic; shows the plan first and asks for the group's name.\n\n"
-    "Queues in which SOURCE has no offset stay as they are."
+    help="Move a group to the offsets of another group in a topic. The command shows the plan, then asks for the "
+    "group's name.\n\nQueues in which SOURCE has no offset stay as they are."
 )
 @click.argument("source")
 @click.argument("group")
@@ -134,7 +140,8 @@ def clone(source: str, group: str, topic: str, yes: bool, dry_run: bool) -> None
 
 
 @command(
-    help="Show which offset each queue of a topic had at a time: that of the first message stored then or later.",
+    help="Show the offset that each queue of a topic had at a time: the offset of the first message stored then or "
+    "later.",
     context_settings={"ignore_unknown_options": True},  # -1h is a time
 )
 @click.argument("topic")

@@ -36,8 +36,8 @@ def _columns(what: str, title: str) -> list[Column]:
 
 
 @command(
-    help="Show messages and bytes stored in a topic in the last minute, hour and day, at each broker.\n\n– where the "
-    "broker has counted none: a counter begins with the first message after its start."
+    help="Show how many messages and bytes each broker stored in a topic in the last minute, hour and day.\n\n– "
+    "means that the broker has not counted yet: a counter begins with the first message after its start."
 )
 @click.argument("topic")
 def topic_stats(topic: str) -> None:
@@ -54,7 +54,7 @@ def topic_stats(topic: str) -> None:
     admin.check_whole()
 
 
-@command(help="Show messages in and out in the last minute, hour and day: of BROKER, or of every broker.")
+@command(help="Show messages in and out in the last minute, hour and day, of BROKER or of all brokers.")
 @click.argument("broker", required=False)
 @click.option("--cluster", help="Only the brokers of this cluster.")
 def broker_stats(broker: str | None, cluster: str | None) -> None:

@@ -42,14 +42,14 @@ Seen = Mapping[tuple[str, str], "GroupTraffic"]
 
 
 @command(
-    help="Watch brokers and the groups with the most messages waiting, until Ctrl-C.\n\nWith -o json an object a look, "
-    "one a line. Rates in are known from the second look on."
+    help="Watch brokers and the groups with the most messages waiting, until Ctrl-C.\n\n-o json prints each look as "
+    "one line. Rates are known from the second look on."
 )
-@click.option("--once", is_flag=True, help="Look once.")
+@click.option("--once", is_flag=True, help="Show the state once and exit.")
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, metavar="SECONDS",
-              help="Between two looks.")  # fmt: skip
-@click.option("-n", "--rows", type=click.IntRange(1), default=20, show_default=True, help="Groups that are shown.")
-@click.option("--looks", type=click.IntRange(1), help="End after so many looks.")
+              help="Time between two looks.")  # fmt: skip
+@click.option("-n", "--rows", type=click.IntRange(1), default=20, show_default=True, help="Number of groups to show.")
+@click.option("--looks", type=click.IntRange(1), help="Stop after this many looks.")
 def top(once: bool, interval: float, rows: int, looks: int | None) -> None:
     output = current().output
     looks = 1 if once else looks

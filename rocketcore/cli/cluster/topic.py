@@ -49,11 +49,17 @@ LISTS: Final = ("system", "unit", "unit-sub", "unit-sub-ununit")
 PERMISSIONS = {"rw": Permission.READ | Permission.WRITE, "r": Permission.READ, "w": Permission.WRITE}
 
 
-@command(help="List the topics of the cluster; system, retry and dead-letter topics with --all.")
-@click.option("-a", "--all", "everything", is_flag=True, help="Also topics that no user made.")
+@command(help="List the topics of the cluster. With --all, also list system, retry and dead-letter topics.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also list system, retry and dead-letter topics.")
 @click.option("--cluster", help="Only topics of this cluster.")
-@click.option("--only", "only", type=click.Choice(LISTS), help="Only system topics, those of a unit, those that a unit "
-              "subscribes to, or of these the ones of no unit.")  # fmt: skip
+@click.option(
+    "--only",
+    "only",
+    type=click.Choice(LISTS),
+    help="Only one kind: system topics, topics of a unit, "
+    "topics that a unit subscribes to, or such topics "
+    "that belong to no unit.",
+)
 def list_topics(everything: bool, cluster: str | None, only: str | None) -> None:
     with open_admin(calls=2 if only is None or cluster is None else 3) as admin:
         names = admin.topics(cluster) if only is None or cluster is not None else _listed(admin, only)
@@ -99,25 +105,25 @@ def describe(topic: str) -> None:
     admin.check_whole()
 
 
-_read_queues = click.option("--read-queues", type=_QUEUES, help="Readable queues, where the number differs.")
-_write_queues = click.option("--write-queues", type=_QUEUES, help="Writable queues, where the number differs.")
+_read_queues = click.option("--read-queues", type=_QUEUES, help="Number of readable queues, if it differs.")
+_write_queues = click.option("--write-queues", type=_QUEUES, help="Number of writable queues, if it differs.")
 _attributes = click.option("--attribute", "attributes", multiple=True, metavar="K=V",
-                           help="A 5.x attribute; may be repeated.")  # fmt: skip
+                           help="Set a 5.x attribute. You can repeat this option.")  # fmt: skip
 _cluster = click.option("--cluster", help="Only on the brokers of this cluster.")
 _broker = click.option("--broker", help="Only on this broker.")
 
 
-@command(help="Create a topic on every broker. One that is there stays as it is: exit code 1.")
+@command(help="Create a topic on every broker. If the topic exists, it stays as it is, and the exit code is 1.")
 @click.argument("topic")
 @click.option("--queues", type=_QUEUES, default=8, show_default=True, help="Queues on each broker.")
 @_read_queues
 @_write_queues
 @click.option("--perm", type=click.Choice(list(PERMISSIONS)), default="rw", show_default=True, help="Permission.")
-@click.option("--order", is_flag=True, help="Keep the order of queues while a broker is away.")
+@click.option("--order", is_flag=True, help="Keep the order of queues while a broker is offline.")
 @_cluster
 @_broker
 @_attributes
-@click.option("--if-not-exists", is_flag=True, help="Where the topic is, do nothing and show it: exit code 0.")
+@click.option("--if-not-exists", is_flag=True, help="If the topic exists, show it and exit with 0.")
 def create(
     topic: str,
     queues: int,
@@ -178,14 +184,14 @@ def brokers_named() -> Iterator[None]:
         ) from None
 
 
-@command(help="Change what is named of a topic, on every broker that has it; show what was before and what is now. "
-              "It asks first where there would be fewer read queues than hold messages.")  # fmt: skip
+@command(help="Change the named settings of a topic on every broker that has it, and show the difference. If this "
+              "would hide queues with messages, the command asks first.")  # fmt: skip
 @click.argument("topic")
 @click.option("--queues", type=_QUEUES, help="Readable and writable queues on each broker.")
 @_read_queues
 @_write_queues
 @click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="Permission.")
-@click.option("--order/--no-order", default=None, help="Whether the order of queues is kept while a broker is away.")
+@click.option("--order/--no-order", default=None, help="Whether to keep the order of queues while a broker is offline.")
 @_cluster
 @_broker
 @_attributes

@@ -35,25 +35,32 @@ STALLED_SECONDS = 30.0
 """For how long a cluster that answers may bring nothing of what is there; a pull that fails is tried each second."""
 
 _format = click.option("-f", "--format", "line_format", help=FORMAT_HELP)
-_count = click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.")
-_tag = click.option("-t", "--tag", help='Only these tags, for example "a || b".')
-_sql = click.option("--sql", help="Only what this SQL92 expression matches.")
+_count = click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many messages.")
+_tag = click.option("-t", "--tag", help='Only messages with these tags, for example "a || b".')
+_sql = click.option("--sql", help="Only messages that match this SQL92 expression.")
 
 
-@command(help="Consume topics as a member of a group: each message is printed, then acknowledged.")
+@command(help="Consume topics as a member of a group: print each message, then acknowledge it.")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("-g", "--group", required=True, help="Consumer group; its offsets move.")
+@click.option("-g", "--group", required=True, help="Consumer group. Its offsets move.")
 @_tag
 @_sql
 @click.option("--from", "start_from", type=click.Choice(["first", "last"]), default="last", show_default=True,
-              help="Where a group without offsets begins; last: at the first where a queue still has it.")  # fmt: skip
+              help="Where a group without offsets begins. With last, a queue that still has its first message begins "
+                  "there.")  # fmt: skip
 @click.option("--ack", type=click.Choice(["auto", "none"]), default="auto", show_default=True,
-              help="none: acknowledge nothing, all of it is delivered again.")  # fmt: skip
-@click.option("--exec", "program", metavar="CMD", help="Run it for each message, the body on its stdin; "
-              "an exit code other than 0 asks for the message again.")  # fmt: skip
+              help="With none, acknowledge nothing: the group receives all messages again.")  # fmt: skip
+@click.option(
+    "--exec",
+    "program",
+    metavar="CMD",
+    help="Run this command for each message, with the body on stdin. "
+    "If it exits with a code other than 0, the message is "
+    "delivered again.",
+)
 @_count
 @click.option("--timeout", type=DURATION, metavar="TIME",
-              help="End after this time; exit code 124 if -n was not reached.")  # fmt: skip
+              help="Stop after this time. If -n messages did not arrive, the exit code is 124.")  # fmt: skip
 @_format
 def consume(
     topics: tuple[str, ...],
@@ -270,17 +277,17 @@ def _parse_edge(text: str, now_millis: int) -> _Edge:
     return _Edge("end" if text.startswith("-") else "start" if text.startswith("+") else "offset", int(text))
 
 
-@command(help="Watch topics without a group: no offset moves, nobody else gets less.")
+@command(help="Watch topics without a group: no offset moves, and other consumers still get every message.")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("-o", "--offsets", metavar="OFFSETS", multiple=True, callback=or_form,
-              help="start, end, N, +N, -N (the last N), A:B, @TIME, @TIME:@TIME; per queue. Default: end. The name "
-              "of a form, such as json, means --output.")  # fmt: skip
-@click.option("--since", metavar="TIME", help="From this long ago, or from this time, for example 10m.")
+              help="Where to begin in each queue: start, end, N, +N, -N (the last N), A:B, @TIME or @TIME:@TIME. "
+                   "Default: end. The name of an output format, such as json, means --output.")  # fmt: skip
+@click.option("--since", metavar="TIME", help="Begin this long ago, or at this time, for example 10m.")
 @_tag
 @_sql
-@click.option("--grep", metavar="RE", help="Only bodies in which this regular expression is found.")
+@click.option("--grep", metavar="RE", help="Only messages whose body contains a match of this regular expression.")
 @_count
-@click.option("-e", "--exit-at-end", is_flag=True, help="End when everything that was there is printed.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop when all existing messages are printed.")
 @_format
 def tail(
     topics: tuple[str, ...],

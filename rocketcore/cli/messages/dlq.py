@@ -25,17 +25,23 @@ if TYPE_CHECKING:
 __all__ = ["list_groups", "purge", "redrive", "show"]
 
 
-@command(help="List the groups that have, or had, dead letters.")
+@command(help="List the groups that have dead letters, or had some.")
 def list_groups() -> None:
     with open_admin() as admin:
         groups = admin.dead_letter_groups()
     show_rows([{"group": group, "topic": DLQ_TOPIC_PREFIX + group} for group in groups], ["group", "topic"])
 
 
-@command(help="Show the newest dead letters of a group, the oldest of them first.")
+@command(help="Show the newest dead letters of a group, and list the oldest of them first.")
 @click.argument("group")
-@click.option("-n", "--count", type=click.IntRange(1), default=20, show_default=True, help="So many of each broker, at "
-              "most.")  # fmt: skip
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Show at most this many messages of each broker.",
+)
 def show(group: str, count: int) -> None:
     rows: list[dict[str, Any]] = []
     with open_lists() as lists:
@@ -78,12 +84,12 @@ class _Rate(ParamType[float]):
 
 
 @command(
-    help="Have a group receive its dead letters again that were not redriven yet; no other group does. Shows how many, "
-    "and asks for the group's name.\n\nEach is tried once more: what fails again is a dead letter again. --timeout is "
-    "for each 32 of them."
+    help="Deliver dead letters to their group again, but to no other group. Letters redriven before are left out. "
+    "The command shows the number, then asks for the group's name.\n\nThe group tries each letter once more. If "
+    "it fails, it becomes a dead letter again. --timeout applies to each 32 letters."
 )
 @click.argument("group")
-@click.option("--rate", type=_Rate(), metavar="N/s", help="At most so many a second.")
+@click.option("--rate", type=_Rate(), metavar="N/s", help="Redrive at most this many letters per second.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show how many would be redriven.")
 def redrive(group: str, rate: float | None, yes: bool, dry_run: bool) -> None:
@@ -112,7 +118,10 @@ def redrive(group: str, rate: float | None, yes: bool, dry_run: bool) -> None:
     show_object({"group": group, "redriven": count})
 
 
-@command(help="Delete all dead letters of a group, redriven or not: its topic of them, which brokers make anew.")
+@command(
+    help="Delete all dead letters of a group, redriven or not. Brokers create the dead-letter topic again when "
+    "they need it."
+)
 @click.argument("group")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")

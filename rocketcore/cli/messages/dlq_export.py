@@ -14,8 +14,8 @@ __all__ = ["export_dead_letters"]
 
 
 @command(
-    help="Write the dead letters of a group to a file: parquet, arrow or jsonl. Nothing is changed.\n\n"
-    "An export that was interrupted goes on where it stopped when the same command is given again."
+    help="Write the dead letters of a group to a file: parquet, arrow or jsonl. The command changes nothing.\n\nIf "
+    "an export was interrupted, run the same command again to continue it."
 )
 @click.argument("group")
 @click.pass_context

@@ -13,8 +13,8 @@ from rocketcore.printable import printable
 __all__ = ["FORMAT_HELP", "compile_format", "message_line", "message_object"]
 
 FORMAT_HELP = (
-    "A line of your own: %t topic, %b broker, %q queue, %o offset, %i id, %g tag, %k keys, %s body, %S its size, "
-    "%T store time, %p properties, %% a percent sign, \\n, \\t."
+    "Print each message in this format. The message: %i id, %g tag, %k keys, %s body, %S body size, %T store time, "
+    "%p properties. Its position: %t topic, %b broker, %q queue, %o offset. Also %% for a percent sign, \\n, \\t."
 )
 
 

@@ -64,26 +64,32 @@ ROW_GROUP_SECONDS: Final = 10.0
 
 
 @command(
-    help="Write the messages of a topic to a file: parquet, arrow or jsonl.\n\nAn export that was interrupted goes on "
-    "where it stopped when the same command is given again."
+    help="Write the messages of a topic to a file: parquet, arrow or jsonl.\n\nIf an export was interrupted, run the "
+    "same command again to continue it."
 )
 @click.argument("topic")
 @click.option("-o", "--output", type=click.Path(), metavar="FILE|-", multiple=True, callback=or_form,
-              help="File to write, - for stdout, which is the default. The name of a form, such as json, is that "
-              "of the summary.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Format; default: by the name of the file.")
-@click.option("--offsets", metavar="OFFSETS", help="A:B, N, +N, -N (the last N), start, @TIME, @TIME:@TIME; per queue. "
-              "Default: all that is there now.")  # fmt: skip
-@click.option("--since", metavar="TIME", help="From this long ago, or from this time, for example 10m.")
-@click.option("--until", metavar="TIME", help="Up to this time.")
-@click.option("-t", "--tag", help='Only these tags, for example "a || b".')
-@click.option("--queue", "queues", multiple=True, metavar="BROKER/ID", help="Only this queue; may be repeated.")
+              help="File to write; - is stdout, the default. The name of an output format, such as json, sets the "
+                   "format of the summary.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(FORMATS), help="File format. Default: from the file name.")
+@click.option(
+    "--offsets",
+    metavar="OFFSETS",
+    help="Offsets to read in each queue: A:B, N, +N, -N (the last N), "
+    "start, @TIME or @TIME:@TIME. Default: all existing messages.",
+)
+@click.option("--since", metavar="TIME", help="Begin this long ago, or at this time, for example 10m.")
+@click.option("--until", metavar="TIME", help="End at this time.")
+@click.option("-t", "--tag", help='Only messages with these tags, for example "a || b".')
+@click.option(
+    "--queue", "queues", multiple=True, metavar="BROKER/ID", help="Only this queue. You can repeat this option."
+)
 @click.option("--properties/--no-properties", default=True, show_default=True,
-              help="Write the properties of each message; jsonl always has them.")  # fmt: skip
-@click.option("--hosts", is_flag=True, help="Write hosts, flags and log positions as well; not in jsonl.")
+              help="Whether to write the properties of each message; jsonl always has them.")  # fmt: skip
+@click.option("--hosts", is_flag=True, help="Also write hosts, flags and log positions. Not for jsonl.")
 @click.option("--part-bytes", type=click.IntRange(1), default=PART_BYTES, show_default=True, metavar="BYTES",
-              help="Write and note so much at a time: a row group of parquet.")  # fmt: skip
-@click.option("--restart", is_flag=True, help="Begin anew, whatever is there.")
+              help="How much to write before progress is saved: in parquet, a row group.")  # fmt: skip
+@click.option("--restart", is_flag=True, help="Start again, and replace existing files.")
 def export_messages(
     topic: str,
     output: str | None,

@@ -24,12 +24,12 @@ _MOST: Final = 64
 
 
 @command(
-    help="Show one message, by its id or by its place.\n\nID is an offset id, which says where the message lies, or, "
-    "with --topic, also the unique id that its producer was told."
+    help="Show one message, by its id or its position.\n\nID is an offset id, which contains the position of the "
+    "message. With --topic, it may also be the unique id that the producer got."
 )
 @click.argument("id_or_topic", metavar="ID|TOPIC")
-@click.option("--at", "place", metavar="BROKER/QUEUE/OFFSET", help="The message of TOPIC at this place.")
-@click.option("--topic", help="The topic of ID.")
+@click.option("--at", "place", metavar="BROKER/QUEUE/OFFSET", help="Show the message of TOPIC at this position.")
+@click.option("--topic", help="Topic of the message.")
 def get(id_or_topic: str, place: str | None, topic: str | None) -> None:
     if place is not None and topic is not None:
         raise click.UsageError("with --at the topic is the argument: --topic is for an id")
@@ -50,16 +50,16 @@ def get(id_or_topic: str, place: str | None, topic: str | None) -> None:
 
 
 @command(
-    help="Find messages of a topic by key or by tag: the newest, oldest first.\n\nA key is one of those a message was "
-    "sent with, or its unique id. By tag brokers before 5.5 find none."
+    help="Find the newest messages of a topic by key or by tag, and list the oldest of them first.\n\nKEY is a key "
+    "of the message or its unique id. Brokers before 5.5 cannot find messages by tag."
 )
 @click.argument("topic")
 @click.option("-k", "--key", help="Messages with this key.")
 @click.option("-t", "--tag", help="Messages with this tag.")
-@click.option("--since", type=TIME, metavar="TIME", help="Stored since then, for example 10m.")
-@click.option("--until", type=TIME, metavar="TIME", help="Stored before then.")
+@click.option("--since", type=TIME, metavar="TIME", help="Only messages stored since this time, for example 10m.")
+@click.option("--until", type=TIME, metavar="TIME", help="Only messages stored before this time.")
 @click.option("-n", "--count", type=click.IntRange(1), default=_MOST, show_default=True,
-              help="So many of each broker, at most.")  # fmt: skip
+              help="Show at most this many messages of each broker.")  # fmt: skip
 def find(topic: str, key: str | None, tag: str | None, since: int | None, until: int | None, count: int) -> None:
     if (key is None) == (tag is None):
         raise click.UsageError(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["resend", "status", "trace"]
 
-_topic = click.option("--topic", help="The topic of ID, which an offset id does not need.")
+_topic = click.option("--topic", help="Topic of the message. Not needed for an offset id.")
 
 
 def _message(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:
@@ -31,8 +31,9 @@ def _message(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessag
 
 
 @command(
-    help="Show how far each group is with a message: not_yet, consumed, retry, dead_letter, or unknown.\n\nThat is "
-    "what offsets and copies say: of POP and ordered groups, consumed is handed out; broadcasting groups are not there."
+    help="Show the state of a message in each group: not_yet, consumed, retry, dead_letter or unknown.\n\nThe state "
+    "comes from offsets and copies. For POP and ordered groups, consumed means delivered. Broadcasting groups "
+    "are not listed."
 )
 @click.argument("message_id", metavar="ID")
 @_topic
@@ -67,11 +68,12 @@ def status(message_id: str, topic: str | None, group: str | None) -> None:
 
 
 @command(
-    help="Show what clients traced of a message, by its unique id or a key: sent, handed out, consumed.\n\nClients "
-    "trace if they were told to (trace=True, or Java's enableMsgTrace), some seconds after the event."
+    help="Show the traces that clients recorded of a message, by its unique id or a key: sent, delivered, "
+    "consumed.\n\nClients record traces only if you configure them (trace=True, or enableMsgTrace in Java). A "
+    "trace arrives some seconds after the event."
 )
 @click.argument("message_id", metavar="ID")
-@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Topic that holds the traces.")
 def trace(message_id: str, trace_topic: str) -> None:
     with open_lists() as admin:
         try:
@@ -93,13 +95,15 @@ def trace(message_id: str, trace_topic: str) -> None:
 
 
 @command(
-    help="Have one connected consumer of a group consume a message now, and show what came of it. No offset moves.\n\n"
-    "--timeout is also for its handler."
+    help="Make one connected consumer of a group consume a message now, and show the result. No offset "
+    "moves.\n\n--timeout includes the time of the handler."
 )
 @click.argument("message_id", metavar="ID")
 @_topic
 @click.option("-g", "--group", required=True, help="The group.")
-@click.option("--client", "client_id", help="Its member; need not be said where there is one only.")
+@click.option(
+    "--client", "client_id", help="Member that consumes the message. Not needed if the group has only one member."
+)
 def resend(message_id: str, topic: str | None, group: str, client_id: str | None) -> int:
     with open_admin(calls=2 if client_id else 3) as admin:
         message = _message(admin, message_id, topic)

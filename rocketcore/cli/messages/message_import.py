@@ -98,27 +98,31 @@ class _Sends(Protocol):
 
 
 @command(
-    help="Send the messages of a file, parquet, arrow or jsonl (also .gz, .zst), to a topic; - reads stdin.\n\n"
-    "An import that was interrupted goes on behind the last message that it knows to be stored when the same command "
-    "is given again."
+    help="Send the messages of a file, parquet, arrow or jsonl (also .gz, .zst), to a topic; - reads stdin.\n\nIf an "
+    "import was interrupted, run the same command again. It continues after the last message that it knows to "
+    "be stored."
 )
 @click.argument("file", type=click.Path(), metavar="FILE|-")
-@click.option("--topic", required=True, metavar="TOPIC", help="Where to send them.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Format; default: by how the file begins.")
+@click.option("--topic", required=True, metavar="TOPIC", help="Topic to send to.")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), help="File format. Default: from the first bytes of the file."
+)
 @click.option("--column", "columns", multiple=True, metavar="ROLE=NAME",
-              help="Take this column as body, tags, keys, properties, shardingKey, flag or msgId; may be repeated. "
-              "Default: columns of these names.")  # fmt: skip
-@click.option("-t", "--tag", help="Tag of all messages, in place of their own.")
-@click.option("--create", is_flag=True, help="Create the topic where it is missing.")
-@click.option("--queues", type=click.IntRange(1), default=8, show_default=True, help="Queues of a new topic.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages a second.")
+              help="Use this column as body, tags, keys, properties, shardingKey, flag or msgId. You can repeat this "
+                   "option. Default: the columns with these names.")  # fmt: skip
+@click.option("-t", "--tag", help="Tag of all messages, instead of their own.")
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
+@click.option("--queues", type=click.IntRange(1), default=8, show_default=True, help="Number of queues of a new topic.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Send at most N messages per second."
+)
 @click.option("--group", default="rocket-import", show_default=True, help="Producer group.")
 @click.option("--part-bytes", type=click.IntRange(1), default=PART_BYTES, show_default=True, metavar="BYTES",
-              help="Note so often how far it is.")  # fmt: skip
+              help="How much to send before progress is saved.")  # fmt: skip
 @click.option("--progress", "notes", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Where to note it; default: beside the file.")  # fmt: skip
-@click.option("--restart", is_flag=True, help="Begin anew, with new ids.")
-@click.option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
+              help="File for the progress. Default: beside the input file.")  # fmt: skip
+@click.option("--restart", is_flag=True, help="Start again, with new ids.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and send nothing.")
 def import_messages(
     file: str,
     topic: str,

@@ -31,29 +31,33 @@ TIMERS_OFF = "timerWheelEnable is false"
 
 
 @command(
-    help="Send messages to a topic.\n\nA BODY is text, @FILE for the content of a file, or - for one message a line of "
-    "standard input; without any, standard input is read."
+    help="Send messages to a topic.\n\nA BODY is text, @FILE for the content of a file, or - to send each line of "
+    "standard input as a message. Without a BODY, the command reads standard input."
 )
 @click.argument("topic")
 @click.argument("bodies", metavar="[BODY | - | @FILE]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("-t", "--tag", help="Tag of the messages.")
-@click.option("-k", "--key", "keys", multiple=True, help="Key of the messages; may be repeated.")
-@click.option("-H", "--property", "properties", multiple=True, metavar="K=V", help="Property; may be repeated.")
-@click.option("-G", "--message-group", help="Messages of one group go to one queue, in order.")
+@click.option("-k", "--key", "keys", multiple=True, help="Key of the messages. You can repeat this option.")
+@click.option(
+    "-H", "--property", "properties", multiple=True, metavar="K=V", help="A property. You can repeat this option."
+)
+@click.option("-G", "--message-group", help="Send all messages with this group to one queue, in order.")
 @click.option("--delay", type=DURATION, metavar="TIME", help="Deliver after this time, for example 30s.")
 @click.option("--at", type=TIME, metavar="TIME", help="Deliver at this time.")
 @click.option(
     "--delay-level",
     type=click.IntRange(1),
     metavar="N",
-    help="Deliver after the delay of this level: 1 is 1 s, 2 5 s, 3 10 s … 18 2 h, if the broker keeps them.",
+    help="Deliver after the delay of this level. By default level 1 is 1 s, 2 is 5 s, 3 is 10 s, … and 18 is 2 h.",
 )
-@click.option("--jsonl", is_flag=True, help=f"Each line of input is an object: {', '.join(sorted(ENVELOPE))}.")
-@click.option("-n", "--count", type=click.IntRange(1), default=1, help="Send each body so many times.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages a second.")
+@click.option("--jsonl", is_flag=True, help=f"Read each line as a JSON object: {', '.join(sorted(ENVELOPE))}.")
+@click.option("-n", "--count", type=click.IntRange(1), default=1, help="How often to send each body.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Send at most N messages per second."
+)
 @click.option("--oneway", is_flag=True, help="Do not wait for answers.")
 @click.option("--group", default="rocket-produce", show_default=True, help="Producer group.")
-@click.option("-q", "--quiet", "quiet", is_flag=True, help="Print no line a message.")
+@click.option("-q", "--quiet", "quiet", is_flag=True, help="Do not print a line for each message.")
 def produce(
     topic: str,
     bodies: tuple[str, ...],

@@ -66,24 +66,30 @@ class Server(Protocol):
 
 
 config_file_option = click.option(
-    "-c", "--config", "config_file", type=click.Path(dir_okay=False, path_type=Path), help="A .properties or TOML file."
+    "-c",
+    "--config",
+    "config_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Read settings from this .properties or TOML file.",
 )
 _print_config = click.option("-p", "--print", "only_print", is_flag=True, help="Print the effective settings and exit.")
-_listen = click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")
+_listen = click.option("--listen", metavar="HOST:PORT", help="Address to listen on; port 0 takes a free port.")
 metrics_port_option = click.option(
     "--metrics-port",
     metavar="N",
     type=click.IntRange(0, 65535),
-    help="HTTP port of /metrics, /livez and /readyz, on metricsAddress; 0 takes a free one. Default: there is none.",
+    help="HTTP port of /metrics, /livez and /readyz, on metricsAddress; 0 takes a free port. Default: no HTTP port.",
 )
-insecure_option = click.option("--insecure", is_flag=True, help="Listen on an address that other machines reach.")
+insecure_option = click.option("--insecure", is_flag=True, help="Allow an address that other machines can reach.")
 
 
-@command(help="Run a name server in the foreground. One JSON line on stdout says when it answers; SIGTERM ends it.")
+@command(
+    help="Run a name server in the foreground. It prints a JSON line on stdout when it is ready. SIGTERM stops it."
+)
 @config_file_option
 @_print_config
 @_listen
-@click.option("--home", type=Folder(), help="Folder of its files.")
+@click.option("--home", type=Folder(), help="Folder for its files.")
 @metrics_port_option
 @log_file_option
 @insecure_option
@@ -120,26 +126,27 @@ def start_namesrv(
     return serve(make)
 
 
-@command(help="Run a broker in the foreground. One JSON line on stdout says when it answers; SIGTERM drains it.")
+@command(
+    help="Run a broker in the foreground. It prints a JSON line on stdout when it is ready. SIGTERM drains and "
+    "stops it."
+)
 @config_file_option
 @_print_config
 @_listen
-@click.option("--store", type=Folder(), help="Folder of its messages.")
+@click.option("--store", type=Folder(), help="Folder for the messages.")
 @click.option("--name", help="Name of the broker.")
 @click.option("--cluster", help="Cluster it belongs to.")
-@click.option("--id", "broker_id", type=click.IntRange(0), help="0 for a master.")
-@click.option("--flush", type=click.Choice(["sync", "async"]), help="When a message counts as stored.")
+@click.option("--id", "broker_id", type=click.IntRange(0), help="Broker id; 0 is a master.")
+@click.option("--flush", type=click.Choice(["sync", "async"]), help="When the broker counts a message as stored.")
 @click.option(
     "--shards",
     metavar="N",
     type=click.IntRange(1, 1000),
     default=1,
-    help="Run N brokers, a process each. brokerName, storePathRootDir and listenPort, wherever they are set, "
-    "are the common part: names are NAME-0, NAME-1, …, folders STORE/NAME-0, …, ports, that of metrics too, ten "
-    "higher each. "
-    "What is set counts for all.",
+    help="Run N brokers, each in a process. All use the same settings, but brokers are named NAME-0, NAME-1, …, use "
+    "the folders STORE/NAME-0, …, and each port is ten higher than the last, metrics too.",
 )
-@click.option("--shard", metavar="NUMBER", type=click.IntRange(0), help="Run this one of them only, from 0.")
+@click.option("--shard", metavar="NUMBER", type=click.IntRange(0), help="Run only shard I of --shards, counted from 0.")
 @metrics_port_option
 @click.option(
     "--console",
@@ -147,14 +154,14 @@ def start_namesrv(
     metavar="[HOST:PORT]",
     is_flag=False,
     flag_value="127.0.0.1:9880",
-    help="Serve the web console of its cluster too, at 127.0.0.1:9880 where no address follows. Other machines reach "
-    "it only with --console-auth or --console-readonly.",
+    help="Also serve the web console of the cluster. Default address: 127.0.0.1:9880. To let other machines reach "
+    "it, add --console-auth or --console-readonly.",
 )
-@click.option("--console-readonly", is_flag=True, help="Nothing can be changed by the console.")
+@click.option("--console-readonly", is_flag=True, help="The console cannot change anything.")
 @click.option("--console-auth", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Accounts of the console, see rocket console --add.")  # fmt: skip
+              help="File of console accounts, see rocket console --add.")  # fmt: skip
 @log_file_option
-@click.option("--leave-messages", is_flag=True, help="Start although messages of other shards are out of reach then.")
+@click.option("--leave-messages", is_flag=True, help="Start even if messages of other shards are then out of reach.")
 @insecure_option
 def start_broker(
     config_file: Path | None,

@@ -49,18 +49,20 @@ _OWN = {
 """Settings that ``up`` takes neither from a file nor from a variable, and why."""
 
 
-@command(help="Run a name server and brokers here, in the foreground, until Ctrl-C, SIGTERM or the terminal's end. "
-              "Where there are several brokers, each is a process; if one dies, all end.")  # fmt: skip
+@command(help="Run a name server and brokers on this machine, in the foreground, until Ctrl-C, SIGTERM or the "
+              "terminal closes. With several brokers, each is a process; if one dies, all stop.")  # fmt: skip
 @click.option("--store", type=Folder(),
-              help="Folder that keeps the messages, those of each broker in a folder of its name, such as broker-a; "
-              "without it they are deleted at the end.")  # fmt: skip
+              help="Folder for the messages; each broker has a subfolder, such as broker-a. Without it, the messages "
+                   "are deleted when the servers stop.")  # fmt: skip
 @click.option("--brokers", type=click.IntRange(1, 26), default=1, show_default=True, help="Number of brokers.")
 @click.option("--port", type=click.IntRange(0, 65535), default=9876, show_default=True, help="Port of the name server.")
 @click.option("--broker-port", type=click.IntRange(0, 65535), default=0,
-              help="Port of the first broker, the others ten higher each. Default: free ones.")  # fmt: skip
-@click.option("--listen", metavar="HOST", default="127.0.0.1", show_default=True, help="Address of all servers.")
+              help="Port of the first broker; each further port is ten higher. Default: free ports.")  # fmt: skip
+@click.option(
+    "--listen", metavar="HOST", default="127.0.0.1", show_default=True, help="Address that all servers listen on."
+)
 @click.option("--cluster", help="Name of the cluster. Default: DefaultCluster.")
-@click.option("--flush", type=click.Choice(["sync", "async"]), help="When a message counts as stored.")
+@click.option("--flush", type=click.Choice(["sync", "async"]), help="When the broker counts a message as stored.")
 @console_option
 @console_port_option
 @metrics_port_option
@@ -178,8 +180,10 @@ def _of_each(
     return of_namesrv, {name: value for name, value in properties.items() if name in theirs or name not in its_own}
 
 
-@command(help="Run the main job: Spark writes a file, or the samples, to a topic; consumers check every message.")
-@click.option("--file", type=click.Path(exists=True, dir_okay=False), help="Rows of yours: json, csv, parquet, arrow.")
+@command(help="Run the main job: Spark writes a file or the samples to a topic, and consumers check every message.")
+@click.option(
+    "--file", type=click.Path(exists=True, dir_okay=False), help="A file of your own rows: json, csv, parquet or arrow."
+)
 def demo(file: str | None) -> int:
     from rocketcore.demo import run
 

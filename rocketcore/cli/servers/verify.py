@@ -27,10 +27,12 @@ PARTS = ("commitlog", "consumequeue", "checkpoint", "queuebounds", "abort")
 """A folder that has none of these is no store. Others have a folder ``config``, too."""
 
 
-@command(help="Look at every file of a broker that does not run, ours or Apache's: what is damaged, served, lost. "
-              "Exits with 1 where something is damaged. Changes nothing without --repair.")  # fmt: skip
+@command(help="Check every file of a stopped broker, ours or Apache's, and show damaged, served and lost messages. "
+              "If a file is damaged, the exit code is 1. Without --repair, the command changes nothing.")  # fmt: skip
 @click.argument("folder", type=Folder())
-@click.option("--repair", is_flag=True, help="Make anew what follows from the log; put damage in it aside.")
+@click.option(
+    "--repair", is_flag=True, help="Rebuild the files that follow from the log, and set damaged parts of the log aside."
+)
 @config_file_option
 def verify(folder: Path, repair: bool, config_file: Path | None) -> int:
     from rocketcore.broker.verify import repair_broker, verify_broker

@@ -301,18 +301,22 @@ def _options(taken: set[str]) -> list[click.Option]:
         return [click.Option(free, expose_value=False, callback=_store, default=None, **attributes)] if free else []
 
     return [
-        *option("--namesrv", metavar="A[;B]", help="Name servers, host:port joined by ;"),
-        *option("--context", metavar="NAME", help="Cluster and account, see rocket context."),
-        *option("-o", "--output", type=click.Choice(FORMATS), help="Form of the data on stdout."),
-        *option("--timeout", type=_Timeout(), metavar="SECONDS", help="Longest wait for servers, altogether."),
+        *option("--namesrv", metavar="A[;B]", help="Addresses of the name servers: host:port, joined by ;"),
+        *option("--context", metavar="NAME", help="Use this context: a named cluster and account, see rocket context."),
+        *option("-o", "--output", type=click.Choice(FORMATS), help="Output format."),
+        *option("--timeout", type=_Timeout(), metavar="SECONDS", help="How long to wait for all servers together."),
         *option("--tls", is_flag=True, help="Connect with TLS."),
-        *option("--tls-ca", type=_FILE, help="Trust these authorities, PEM, in place of the system's."),
-        *option("--tls-cert", type=_FILE, help="Certificate of this client, PEM."),
-        *option("--tls-key", type=_FILE, help="Its key, PEM, where the certificate's file does not hold it."),
-        *option("--tls-insecure", is_flag=True, help="TLS without a look at the server's certificate."),
-        *option("--access-key", metavar="NAME", help="Account; ROCKET_SECRET_KEY or the context has its secret."),
-        *option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
-        *option("--log-format", type=click.Choice(["text", "json"]), help="Form of log lines on stderr."),
+        *option("--tls-ca", type=_FILE, help="PEM file of authorities to trust instead of the system's."),
+        *option("--tls-cert", type=_FILE, help="PEM file of your client certificate."),
+        *option(
+            "--tls-key", type=_FILE, help="PEM file of its private key, if the certificate file does not contain it."
+        ),
+        *option("--tls-insecure", is_flag=True, help="Connect with TLS, but do not verify the server's certificate."),
+        *option(
+            "--access-key", metavar="NAME", help="Account name. Set its secret in ROCKET_SECRET_KEY or in the context."
+        ),
+        *option("-q", "--quiet", is_flag=True, help="Do not show progress on stderr."),
+        *option("--log-format", type=click.Choice(["text", "json"]), help="Format of log lines on stderr."),
         *option("--debug", is_flag=True, help="Show tracebacks and debug logs."),
     ]
 
@@ -328,7 +332,7 @@ def log_file_option(function: AnyFunction) -> AnyFunction:
     """Add the option of a server's log file."""
     return click.option(
         "--log-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", expose_value=False,
-        callback=_store, help="Append log lines to FILE, not to stderr; SIGHUP opens it again.",
+        callback=_store, help="Append log lines to FILE instead of stderr. SIGHUP reopens the file.",
     )(function)  # fmt: skip
 
 

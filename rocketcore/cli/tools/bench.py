@@ -109,21 +109,33 @@ def _mean(values: array[float]) -> float:
     return sum(values) / max(1, len(values))
 
 
-_topic = click.option("--topic", default="rocket-bench", show_default=True, help="Topic; created where it is missing.")
+_topic = click.option(
+    "--topic", default="rocket-bench", show_default=True, help="Topic. The command creates it if needed."
+)
 _seconds = click.option("--seconds", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True,
-                        help="Longest time.")  # fmt: skip
-_count = click.option("--count", type=click.IntRange(1), help="End after so many messages, if that is earlier.")
-_rocketmq_format = click.option("--rocketmq-format", is_flag=True, help="Print RocketMQ's own benchmark line.")
+                        help="Stop after this time.")  # fmt: skip
+_count = click.option("--count", type=click.IntRange(1), help="Stop after this many messages, if that is earlier.")
+_rocketmq_format = click.option(
+    "--rocketmq-format", is_flag=True, help="Print the same line as RocketMQ's own benchmark."
+)
 
 
 @command(help="Send as fast as possible for a while.")
 @_topic
-@click.option("--queues", type=click.IntRange(1), default=8, show_default=True, help="Queues of a new topic.")
-@click.option("--size", type=click.IntRange(1, 4 << 20), default=1024, show_default=True, help="Bytes of a body.")
-@click.option("--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Callers at the same time.")
+@click.option("--queues", type=click.IntRange(1), default=8, show_default=True, help="Number of queues of a new topic.")
+@click.option(
+    "--size", type=click.IntRange(1, 4 << 20), default=1024, show_default=True, help="Size of a body in bytes."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="Number of threads that send at the same time.",
+)
 @click.option("--mode", type=click.Choice(["sync", "nowait", "oneway", "batch"]), default="sync", show_default=True,
               help="send, send_nowait, send_oneway or send_batch.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Messages of a batch.")
+@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Messages per batch.")
 @_count
 @_seconds
 @_rocketmq_format
@@ -261,9 +273,12 @@ def _in_threads(functions: list[Callable[[], None]]) -> None:
         raise errors[0]
 
 
-@command(help="Read a topic from its first message as fast as possible; no offset moves. Latencies are those of polls.")
+@command(
+    help="Read a topic from its first message as fast as possible. No offset moves. The latencies are the times "
+    "of polls."
+)
 @_topic
-@click.option("--batch", type=click.IntRange(1, 1024), default=32, show_default=True, help="Messages of a pull.")
+@click.option("--batch", type=click.IntRange(1, 1024), default=32, show_default=True, help="Messages per pull.")
 @_count
 @_seconds
 @_rocketmq_format
@@ -305,8 +320,10 @@ def bench_consume(topic: str, batch: int, count: int | None, seconds: float, roc
 
 
 @command(help="Encode and decode messages without a network.")
-@click.option("--size", type=click.IntRange(1, 1 << 20), default=1024, show_default=True, help="Bytes of a body.")
-@click.option("--batch", type=click.IntRange(1, 1024), default=32, show_default=True, help="Messages of a batch.")
+@click.option(
+    "--size", type=click.IntRange(1, 1 << 20), default=1024, show_default=True, help="Size of a body in bytes."
+)
+@click.option("--batch", type=click.IntRange(1, 1024), default=32, show_default=True, help="Messages per batch.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=0.5, show_default=True,
               help="Time for each row.")  # fmt: skip
 def bench_codec(size: int, batch: int, seconds: float) -> None:

@@ -44,17 +44,19 @@ _COLUMNS = (
 
 
 @command(
-    help="Write rows to a topic with Spark and read them back, beside a sink and a source that do nothing, in turn. "
-    "Without a cluster that is named: a broker of its own."
+    help="Write rows to a topic with Spark and read them back. In turn, run the same job with an empty sink and "
+    "source. If you name no cluster, the command starts a broker of its own."
 )
-@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Rows of a job.")
-@click.option("--size", type=click.IntRange(1, 4 << 20), default=1024, show_default=True, help="Bytes of a body.")
+@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Rows per job.")
+@click.option(
+    "--size", type=click.IntRange(1, 4 << 20), default=1024, show_default=True, help="Size of a body in bytes."
+)
 @click.option("--queues", type=click.IntRange(1), default=4, show_default=True,
-              help="Queues of the topics, on each broker, and tasks of a job.")  # fmt: skip
-@click.option("--cores", type=click.IntRange(1), default=2, show_default=True, help="Cores that Spark takes.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds that count.")
+              help="Queues of the topics on each broker, and tasks per job.")  # fmt: skip
+@click.option("--cores", type=click.IntRange(1), default=2, show_default=True, help="Cores for Spark.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds to measure.")
 @click.option("--warm", type=click.IntRange(0), default=3, show_default=True,
-              help="Rounds before them: a JVM gets faster for that long.")  # fmt: skip
+              help="Rounds before the measured ones, while the JVM gets faster.")  # fmt: skip
 def bench_spark(rows: int, size: int, queues: int, cores: int, rounds: int, warm: int) -> None:
     from rocketcore.spark.workloads import alternate
 

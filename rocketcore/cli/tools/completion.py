@@ -11,9 +11,9 @@ __all__ = ["completion"]
 
 
 @command(
-    help="Print the script that completes verbs and options in a shell.\n\n"
-    'In ~/.bashrc: eval "$(rocket completion bash)"; the same with zsh in ~/.zshrc; for fish: rocket completion fish > '
-    "~/.config/fish/completions/rocket.fish"
+    help="Print the script that completes commands and options in your shell.\n\nFor bash, put into ~/.bashrc: "
+    'eval "$(rocket completion bash)". For zsh, do the same in ~/.zshrc with zsh. For fish, run: rocket completion '
+    "fish > ~/.config/fish/completions/rocket.fish"
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:

@@ -26,23 +26,26 @@ if TYPE_CHECKING:
 __all__ = ["accounts_of", "console", "console_option", "console_port_option", "running_console"]
 
 
-@command(help="Serve the web console of a cluster, ours or Apache's, until Ctrl-C or SIGTERM. Other machines reach it "
-              "only with accounts (--auth) or where nothing can be changed (--readonly).")  # fmt: skip
+@command(help="Serve the web console of a cluster, ours or Apache's, until Ctrl-C or SIGTERM. To let other machines "
+              "reach it, add accounts (--auth) or make it read-only (--readonly).")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9880", show_default=True,
-              help="Where to listen; port 0 takes a free one.")  # fmt: skip
-@click.option("--readonly", is_flag=True, help="Nothing can be changed.")
+              help="Address to listen on; port 0 takes a free port.")  # fmt: skip
+@click.option("--readonly", is_flag=True, help="The console cannot change anything.")
 @click.option("--auth", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Accounts: who may log in, and who of them may change something.")  # fmt: skip
+              help="File of accounts that may log in, each with its role.")  # fmt: skip
 @click.option("--host", "hosts", multiple=True, metavar="NAME",
-              help="A name by which browsers reach it, besides addresses and localhost; may be repeated.")  # fmt: skip
+              help="Host name by which browsers reach the console, besides addresses and localhost. You can repeat "
+                  "this option.")  # fmt: skip
 @click.option("--cluster", "named", multiple=True, metavar="NAME=NAMESRV",
-              help="A cluster and its name servers; may be repeated: a switch in the page's head leads to each. "
-                   "Account and TLS are those of this command.")  # fmt: skip
+              help="A cluster and its name servers, with the account and TLS of this command. You can repeat this "
+                   "option: the page has a switch between clusters.")  # fmt: skip
 @click.option(
-    "--contexts", is_flag=True, help="All clusters of rocket context, each with its account; first the one in use."
+    "--contexts",
+    is_flag=True,
+    help="Serve all clusters of rocket context, each with its account. The context in use comes first.",
 )
-@click.option("--add", metavar="NAME", help="Ask for a password, print the line of an account for --auth, and end.")
-@click.option("--viewer", is_flag=True, help="With --add: an account that changes nothing.")
+@click.option("--add", metavar="NAME", help="Ask for a password, print the line of an account for --auth, and exit.")
+@click.option("--viewer", is_flag=True, help="With --add: make a read-only account.")
 def console(
     listen: str,
     readonly: bool,
@@ -133,7 +136,7 @@ def accounts_of(path: Path | None) -> dict[str, tuple[str, str]]:
 
 
 console_option = click.option("--console/--no-console", "with_console", default=None,
-                              help="Serve the web console too, on this machine's own address.")  # fmt: skip
+                              help="Also serve the web console, to this machine only.")  # fmt: skip
 console_port_option = click.option("--console-port", type=click.IntRange(0, 65535), default=9880, show_default=True,
                                    help="Port of the web console.")  # fmt: skip
 

@@ -45,7 +45,7 @@ def _row(name: str, context: dict[str, str], in_use: str | None) -> dict[str, An
     }
 
 
-@command(help="List the contexts: clusters and accounts that have a name.")
+@command(help="List the contexts: named clusters and accounts.")
 def list_contexts() -> None:
     file = ContextFile.opened()
     in_use = _in_use(file)
@@ -54,12 +54,12 @@ def list_contexts() -> None:
 
 
 @command(
-    help="Give a cluster and an account a name: those of --namesrv, --tls… and --access-key.\n\nThe first context is "
-    "in use from then on. A secret is named, never stored."
+    help="Save a cluster and an account under a name: the values of --namesrv, --tls… and --access-key.\n\nYour "
+    "first context is in use at once. The file names where the secret is; it never contains the secret."
 )
 @click.argument("name")
-@click.option("--secret-key-env", metavar="NAME", help="The variable that holds the secret of the account.")
-@click.option("--secret-key-file", metavar="FILE", help="The file that holds it.")
+@click.option("--secret-key-env", metavar="NAME", help="Environment variable that holds the secret of the account.")
+@click.option("--secret-key-file", metavar="FILE", help="File that holds it.")
 @click.option("--use", "in_use", is_flag=True, help="Use it from now on.")
 def add(name: str, secret_key_env: str | None, secret_key_file: str | None, in_use: bool) -> None:
     settings = current()
@@ -96,7 +96,7 @@ def _absolute(file: object) -> str | None:
     return None if file is None else os.path.abspath(os.path.expanduser(str(file)))
 
 
-@command(help="Use a context from now on, where neither --context nor ROCKET_CONTEXT names another.")
+@command(help="Use a context from now on, unless --context or ROCKET_CONTEXT names another.")
 @click.argument("name")
 def use(name: str) -> None:
     file = ContextFile.opened()
@@ -108,7 +108,7 @@ def use(name: str) -> None:
         progress(f"{CONTEXT_VARIABLE}={os.environ[CONTEXT_VARIABLE]} is set and names another")
 
 
-@command(help="Show a context, the one in use where none is named.")
+@command(help="Show a context. Without NAME, show the context in use.")
 @click.argument("name", required=False)
 def show(name: str | None) -> None:
     file = ContextFile.opened()
@@ -122,10 +122,10 @@ def show(name: str | None) -> None:
     show_object(_row(wanted, _known(file, wanted), in_use))
 
 
-@command(help="Forget a context: its lines go from the file. If it is the one in use, none is then.")
+@command(help="Remove a context from the file. If it was in use, no context is in use afterwards.")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be forgotten.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 def remove(name: str, yes: bool, dry_run: bool) -> None:
     file = ContextFile.opened()
     context = _known(file, name)
@@ -137,12 +137,12 @@ def remove(name: str, yes: bool, dry_run: bool) -> None:
     show_object({"context": name, "removed_from": str(file.path)})
 
 
-@command(help="Print where the file of the contexts is, or would be.")
+@command(help="Print the path of the context file, even if it does not exist yet.")
 def path() -> None:
     show_object({"path": str(config_path()), "exists": ContextFile.opened().there})
 
 
-@command(help="Show the settings that commands have here, and where each comes from. A secret is never shown.")
+@command(help="Show the settings that commands use here, and where each comes from. Secrets stay hidden.")
 def show_config() -> None:
     rows = [{"setting": name, "value": value, "source": source} for name, value, source in _effective()]
     show_rows(rows, ["setting", "value", "source"])

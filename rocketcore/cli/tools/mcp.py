@@ -28,10 +28,10 @@ INSTRUCTIONS = (
 
 
 @command(
-    help="Answer agents by the Model Context Protocol, on stdin and stdout.\n\nOnly questions, unless --allow-writes: "
-    "then a change is planned first and done by confirming its token."
+    help="Serve AI agents with the Model Context Protocol, on stdin and stdout.\n\nWithout --allow-writes, agents "
+    "can only read. With it, an agent first plans a change, then confirms it by the token of the plan."
 )
-@click.option("--allow-writes", is_flag=True, help="Offer changes as well.")
+@click.option("--allow-writes", is_flag=True, help="Also offer changes.")
 def mcp(allow_writes: bool) -> None:
     settings = current()
     try:

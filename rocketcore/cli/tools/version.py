@@ -20,7 +20,7 @@ def installed_version() -> str | None:
         return None
 
 
-@command(help="Show versions of the package, of Python and of the protocol that is spoken.")
+@command(help="Show the versions of the package, of Python and of the protocol.")
 def version() -> None:
     show_object(
         {
