@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
-from collections.abc import Awaitable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack, overload
 
 from rocketcore.client import api
@@ -120,12 +120,12 @@ class Sender:
             self._asked.give_up()
 
     @overload
-    async def send(
+    def send(
         self, topic: Message, *, queue: MessageQueue | None = None, timeout: float | None = None
-    ) -> SendResult: ...
+    ) -> Coroutine[Any, Any, SendResult]: ...
 
     @overload
-    async def send(
+    def send(
         self,
         topic: str,
         body: Body,
@@ -133,10 +133,10 @@ class Sender:
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         **options: Unpack[MessageOptions],
-    ) -> SendResult: ...
+    ) -> Coroutine[Any, Any, SendResult]: ...
 
     @overload
-    async def send(
+    def send(
         self,
         topic: str,
         *,
@@ -144,9 +144,9 @@ class Sender:
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         **options: Unpack[MessageOptions],
-    ) -> SendResult: ...
+    ) -> Coroutine[Any, Any, SendResult]: ...
 
-    async def send(
+    def send(
         self,
         topic: str | Message,
         body: Body | None = None,
@@ -155,7 +155,7 @@ class Sender:
         queue: MessageQueue | None = None,
         timeout: float | None = None,
         **options: Unpack[MessageOptions],
-    ) -> SendResult:
+    ) -> Coroutine[Any, Any, SendResult]:
         """Send a message and wait until the broker has stored it (Java: ``send``).
 
         topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
@@ -165,12 +165,10 @@ class Sender:
         returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
         raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
         """
+        # No coroutine of its own: a send is woken through each that stands between it and the answer.
         message = make_message("send", topic, body, options, json)
         self.check(message)
-        outgoing = outgoing_message(message)
-        if len(outgoing.body) >= self.config.compress_over_bytes:
-            outgoing = await self.compressed(outgoing)
-        return await self._send(message.topic, message.message_group, queue, outgoing, timeout)
+        return self._send(message.topic, message.message_group, queue, outgoing_message(message), timeout)
 
     @overload
     async def request(
@@ -397,10 +395,8 @@ class Sender:
         if not isinstance(message, Message):
             raise TypeError(f"transaction(): a Message, got {type(message).__name__}")
         self.check(message)
-        outgoing = outgoing_half(message, self.config.group)
-        if len(outgoing.body) >= self.config.compress_over_bytes:
-            outgoing = await self.compressed(outgoing)
-        return await self._send(message.topic, message.message_group, queue, outgoing, timeout)
+        half = outgoing_half(message, self.config.group)
+        return await self._send(message.topic, message.message_group, queue, half, timeout)
 
     async def _send(
         self,
@@ -416,6 +412,8 @@ class Sender:
         monotonic = self._clock.monotonic
         timeout = self._timeout(timeout)
         end = monotonic() + timeout
+        if len(outgoing.body) >= self.config.compress_over_bytes and not outgoing.batch:
+            outgoing = await self.compressed(outgoing)
         attempts: Attempts | None = None
         result: SendResult | None = None
         fixed = message_group is not None or queue is not None

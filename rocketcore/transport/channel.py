@@ -489,14 +489,16 @@ class Channel(asyncio.Protocol):
         """Send a request and return its answer, whatever its code; raises as ``invoke_nowait`` and its future."""
         if self.write_paused:
             timeout = await self.room(command.code, timeout)
-        future = self.invoke_nowait(command, timeout)
-        opaque = command.opaque
+        answer = self.invoke_nowait(command, timeout)
         try:
-            return await future
+            return await answer
         except asyncio.CancelledError:
-            # At its deadline it is found out whether the peer is silent.
-            self._outstanding.leave(opaque, future)
+            self.leave(command, answer)
             raise
+
+    def leave(self, command: RemotingCommand, answer: asyncio.Future[RemotingCommand]) -> None:
+        """Forget a request whose caller does not wait any more; its deadline still tells whether the peer is silent."""
+        self._outstanding.leave(command.opaque, answer)
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Send a request that has no answer; raises ConnectionLost on a closed channel, Overloaded."""

@@ -106,7 +106,14 @@ class RemotingClient(BaseClient):
             channel = await self.connect(address, timeout, request_name(command.code))
             timeout = max(0.0, deadline - self.clock.monotonic())
         self._prepare(address, command)
-        response = await channel.invoke(command, timeout)
+        if channel.write_paused:
+            timeout = await channel.room(command.code, timeout)
+        answer = channel.invoke_nowait(command, timeout)
+        try:  # each coroutine between a caller and an answer costs: this one is ``Channel.invoke``
+            response = await answer
+        except asyncio.CancelledError:
+            channel.leave(command, answer)
+            raise
         if response.code == ResponseCode.GO_AWAY:
             left = deadline - self.clock.monotonic()
             response = await self._repeat_elsewhere(address, channel, command, left)

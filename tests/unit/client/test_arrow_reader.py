@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import zlib
 from dataclasses import replace
@@ -111,6 +112,7 @@ def test_rows_are_no_objects(compressed: bool, monkeypatch: pytest.MonkeyPatch) 
         return blocks, opcodes.count
 
     cost(1)
+    gc.collect()  # what earlier tests left is not to go meanwhile
     (few, few_steps), (many, many_steps) = cost(20), cost(20_000)
     assert abs(many - few) < 200  # of the interpreter's own, which come and go
     assert many_steps == few_steps > 0
