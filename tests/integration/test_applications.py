@@ -1,7 +1,7 @@
-"""The programs of examples/applications, as docs/applications.md shows them: run as processes, with a cluster that is
-not there yet, signals, restarts and forks.
+"""The programs of examples/applications, as the pages show them: run as processes, with a cluster that is not there
+yet, signals, restarts and forks.
 
-``python -m tests.integration.test_applications`` writes the programs into the page.
+``python -m tests.integration.test_applications`` writes the programs into the pages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rocketcore.testing import TestClients
 from tests.fixtures.pages import PAGES, table_of, write_tables
 from tests.fixtures.waiting import until
 
-PAGE = PAGES / "applications.md"
+LIST = PAGES / "applications.md"
 TEST = "tests.integration.test_applications"
 FOLDER = Path(__file__).parents[2] / "examples" / "applications"
 PROGRAMS = sorted(path.name for path in FOLDER.glob("*.py"))
@@ -41,10 +41,16 @@ def shown(name: str) -> str:
     return f"```python\n{(FOLDER / name).read_text('utf-8')}```\n"
 
 
+def page_of(name: str) -> Path:
+    """Return the one page that shows a program."""
+    [page] = [page for page in PAGES.glob("*.md") if f"<!-- {name}: written by" in page.read_text("utf-8")]
+    return page
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_page_has_the_program(name: str) -> None:
-    assert table_of(PAGE, name, TEST) == shown(name)
-    assert f"`{name}`" in PAGE.read_text("utf-8")
+def test_a_page_has_the_program(name: str) -> None:
+    assert table_of(page_of(name), name, TEST) == shown(name)
+    assert f"| `{name}` |" in LIST.read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -88,7 +94,7 @@ class Application:
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     """A cluster for one test: the programs have the names of topics and groups in them."""
-    properties = {"transactionTimeOut": "100", "transactionCheckInterval": "200"}
+    properties = {"transactionTimeOut": "100", "transactionCheckInterval": "200", "transactionCheckMax": "1000"}
     with LocalCluster(properties=properties) as running:
         yield running
 
@@ -188,6 +194,54 @@ def test_processes_that_gunicorn_forks_send(cluster: LocalCluster, start: Callab
     assert {message.json()["id"] for message in messages_of(cluster, "orders", 20)} == {f"o-{n}" for n in range(20)}
     assert web.end() == 0, web.said
     assert "Traceback" not in web.said
+
+
+SETTINGS = """
+SECRET_KEY = "x"
+ALLOWED_HOSTS = ["*"]
+INSTALLED_APPS = ["shop"]
+ROOT_URLCONF = "shop.urls"
+"""
+URLS = """
+from django.urls import path
+from shop import views
+urlpatterns = [path("orders", views.create)]
+"""
+
+
+def write_django_project(folder: Path) -> None:
+    """Write the files that docs/asyncio.md shows, each with its name in its first line, and what every project has."""
+    files = re.findall(r"^```python\n# (shop/\S+)\n(.*?)^```$", (PAGES / "asyncio.md").read_text("utf-8"), re.M | re.S)
+    assert len(files) == 3
+    packages = {Path(name).parent / "__init__.py": "" for name, _ in files}
+    commands = Path("shop", "management", "__init__.py")
+    for name, text in {**packages, commands: "", "settings.py": SETTINGS, "shop/urls.py": URLS, **dict(files)}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_a_django_project_sends_and_consumes(
+    cluster: LocalCluster, start: Callable[..., Application], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("django")
+    write_django_project(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "settings")
+    program = """
+        import django
+        django.setup()
+        from django.test import Client
+        print(Client().post("/orders", {"id": 7}, content_type="application/json").status_code)
+    """
+    posted = start(cluster.namesrv, "-c", textwrap.dedent(program))
+    assert posted.process.wait(60) == 0, posted.said
+    assert posted.said == "201\n"
+    billing = start(cluster.namesrv, "-m", "django", "bill")
+    billing.wait_for('billed {"id": 7}')
+    assert billing.end() == 0, billing.said
+    refused = start("127.0.0.1:1", "-c", textwrap.dedent(program))
+    assert refused.process.wait(60) == 0, refused.said
+    assert "503\n" in refused.said
 
 
 def test_the_tests_pass() -> None:
@@ -296,4 +350,5 @@ def test_a_service_that_is_stopped_sends_each_invoice_once(
 
 
 if __name__ == "__main__":
-    write_tables(PAGE, {name: shown(name) for name in PROGRAMS}, TEST)
+    for name in PROGRAMS:
+        write_tables(page_of(name), {name: shown(name)}, TEST)

@@ -28,10 +28,14 @@ pytestmark = pytest.mark.timeout(120)
 
 TOPICS: dict[str, tuple[str, ...]] = {
     "tutorial.md": (),
-    "clients.md": ("orders",),
+    "asyncio.md": ("orders",),
+    "connecting.md": ("orders",),
     "consuming.md": ("orders",),
     "from-kafka.md": ("orders",),
+    "ordered.md": ("order-steps",),
+    "request-reply.md": ("quotes",),
     "sending.md": ("orders", "order-events", "metrics", "quotes", "reminders"),
+    "tracing.md": ("orders",),
 }
 """By page the topics that are there before its first block."""
 ENDLESS = re.compile(r"^ *(consumer\.run\(\)|for message in consumer:)", re.MULTILINE)
@@ -39,8 +43,12 @@ ENDLESS = re.compile(r"^ *(consumer\.run\(\)|for message in consumer:)", re.MULT
 
 
 def blocks(page: str) -> Iterator[tuple[str, str, str]]:
-    """Yield language and text of each block that is run, and the text that a program prints."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", (PAGES / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    """Yield language and text of each block that is run, and the text that a program prints.
+
+    ``test_applications`` runs the programs of examples/applications, and files of a project, which begin with a name.
+    """
+    text = re.sub(r"<!-- \w+\.py: written by .*?<!-- end -->", "", (PAGES / page).read_text("utf-8"), flags=re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(?!# shop/)(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     for index, (language, text) in enumerate(found):
         following = found[index + 1 : index + 2]
         printed = following[0][1] if following and following[0][0] == "text" else ""
