@@ -6,13 +6,16 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rocketcore as rmq
 from rocketcore import aio
+from rocketcore.client import receipts
 from rocketcore.local import LocalCluster
 from tests.fixtures.waiting import until as wait_until
 
@@ -500,18 +503,28 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("outcome", "mode", "handler"),
-    [
-        case
-        for case in product(["returns", "raises", "some"], MODES, ["plain", "coroutine"])
-        if case != ("raises", "pop", "coroutine")  # ten seconds until a broker gives them again: one of a kind
-    ],
-)
+@pytest.mark.parametrize("mode", MODES)
 def test_batches(
-    namesrv: str, make_topic: Callable[..., str], group: str, mode: str, handler: str, outcome: str, tmp_path: Any
+    namesrv: str, make_topic: Callable[..., str], group: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = make_topic()
+    """Each outcome with each kind of handler, side by side in groups of their own: they wait more than they do."""
+    # How long a failure waits at first is in tests/unit/client/test_pop_mode.py: ten seconds, here one.
+    monkeypatch.setattr(receipts, "_RETRY_SECONDS", (1,))
+    cases = [
+        (outcome, handler, make_topic(), f"{group}-{outcome}-{handler}")
+        for outcome, handler in product(["returns", "raises", "some"], ["plain", "coroutine"])
+    ]
+    with ThreadPoolExecutor(len(cases)) as threads:
+        running = {
+            f"{outcome} {handler}": threads.submit(
+                check_batches, namesrv, topic, own, mode, handler, outcome, tmp_path / own
+            )
+            for outcome, handler, topic, own in cases
+        }
+    assert {name: done.exception() for name, done in running.items() if done.exception()} == {}
+
+
+def check_batches(namesrv: str, topic: str, group: str, mode: str, handler: str, outcome: str, folder: Path) -> None:
     if mode == "pop":
         with rmq.Admin(namesrv) as admin:
             admin.create_group(group, exist_ok=True)
@@ -537,7 +550,7 @@ def test_batches(
             raise rmq.RetryLater(delay=1, of=again)
 
     consumer = rmq.PushConsumer(
-        namesrv, group=group, offset_store_path=str(tmp_path), invisible=20.0, **MODES[mode], **QUICK
+        namesrv, group=group, offset_store_path=str(folder), invisible=20.0, **MODES[mode], **QUICK
     )
     consumer.subscribe_batch(topic, max_messages=4, max_wait=0.1)(handler_of(handler, handle))
     more = 0 if mode == "broadcast" or outcome == "returns" else 40 if outcome == "raises" else 8
