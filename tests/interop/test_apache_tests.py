@@ -15,8 +15,9 @@ from tests.interop import suite
 
 QUICK = (
     "client.producer.exception.msg.ChinaPropIT",
-    "client.consumer.pop.BatchAckIT",
+    "client.consumer.pop.PopBigMessageIT",
 )
+"""One of producers and one of consumers. The others of POP wait for 15 s in each test, or run for no other test."""
 
 JVM = "takes a part of the broker's for an object of its own JVM"
 NO_BATCH_QUEUES = "makes a topic of batches (queue.type=BatchCQ), which our broker refuses"

@@ -23,7 +23,7 @@ from tests.peers import ApacheCluster, JavaDriver
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 FROM_FIRST = {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET"}
-DELAY = 10
+DELAY = 8
 """Seconds: longer than a broker takes to end and the other to start."""
 RECALLS = {"recallMessageEnable": "true"}
 
@@ -77,7 +77,8 @@ def test_java_sends_for_a_time_and_takes_back(cluster: LocalCluster, java: Calla
     driver.call("producer.shutdown", handle=handle)
 
 
-def read(namesrv: str, topic: str, count: int) -> list[rmq.ReceivedMessage]:
+def read(namesrv: str, topic: str, count: int, more: float = 0.5) -> list[rmq.ReceivedMessage]:
+    """Return so many messages, and what comes in so many seconds after them."""
     received: list[rmq.ReceivedMessage] = []
     with rmq.PullConsumer(namesrv, group=new_group(), start_from="first") as consumer:
         consumer.subscribe(topic)
@@ -85,7 +86,7 @@ def read(namesrv: str, topic: str, count: int) -> list[rmq.ReceivedMessage]:
             batch = consumer.poll(timeout=20.0)
             assert batch, received
             received += batch
-        received += consumer.poll(timeout=2.0)
+        received += consumer.poll(timeout=more)
     return received
 
 
@@ -101,7 +102,7 @@ def test_our_producer_on_apaches_timers(recalling_apache: ApacheCluster) -> None
         assert producer.recall(topic, gone.recall_handle) == gone.msg_id
         with pytest.raises(rmq.BrokerError, match="max delay"):
             producer.send(topic, "far", delay=timedelta(days=4))
-    received = {message.text(): message for message in read(namesrv, topic, 2)}
+    received = {message.text(): message for message in read(namesrv, topic, 2, 2.0)}
     assert {name: message.msg_id for name, message in received.items()} == {"at": at.msg_id, "delay": delay.msg_id}
     names = {name for message in received.values() for name in message.properties if name.startswith(("TIMER", "REAL"))}
     ours = {"TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
