@@ -38,6 +38,29 @@ NO_DEFAULT = {"brokerName": "the host name", "rocketmqHome": "`ROCKETMQ_HOME`, o
               "storePathRootDir": "`store` in the home folder", "kvConfigPath": "", "configStorePath": ""}  # fmt: skip
 """Defaults that depend on the machine."""
 
+SUBJECTS = {
+    "RocksDB": "rocksdb|bottomMost|memTable|combineCQ|KVService|configManagerVersion",
+    "copies, slaves, the controller": "^ha[a-z]|slave|controller|DLe[dg]|replica|(?<!s)elect|epoch|leader|inSync|"
+    "syncState|^syncM|syncFrom|syncBroker|learner|brokerRole|haTransfer|brokerIdentity|preOnline|brokerContainer|brokerHeartbeat|"
+    "brokerNotActive|brokerIP2|remoteEscape|inactiveMaster|sendHeartbeat",
+    "access control": "^acl|^userC|auth|whitelist",
+    "threads, and the queues before them": "thread|poolQueue|poolSize|queueCapacity|^waitTime|fastFailure|concurren",
+    "connections": "^client|^server|netty|socks?|useEpoll|^writeBuffer|(?<!file)channel|goAway|"
+    "connectTimeout|useTLS|reconnect|disableCallback|sharedByteBuffer|processReadEvent",
+    "mapped memory, page cache, locks": "mapp?e[dr]|swap|pages|warm|mmap|storePool|cold|readAhead|heap|"
+    "(?<!order)(?-i:Lock)|pageCache|commitCommitLog|commitInterval|fileChannel|inMemory|runningFlags",
+    "light topics": "lite|lmq|multiDispatch",
+    "compaction": "compaction|offsetMap",
+    "metrics and statistics": "metric|stats|stat$|^stat|^commercial|^sample|estimate|print|diskFall|isolateLog",
+    "POP": "pop|revive|(?-i:Ck[A-Z]|CK)|^append[AC]|longAwaitingAck",
+    "timers and delays": "timer|schedule|maxDelay|delayOffset",
+    "transactions": "^trans",
+    "name servers": "name?s(?:rv|erver)|regist",
+    "consume queues, index, recovery": "consumeQueue|cq|dispatch|index|reput|recover|^logic|correctLogic|bloom",
+    "other": "",
+}
+"""What a setting of Apache's is about: the first pattern that its name has decides."""
+
 CLIENTS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "clients": (ClientConfig, ("ClientConfig",)),
     "producers": (ProducerConfig, ("ClientConfig", "DefaultMQProducer")),
@@ -75,9 +98,15 @@ def server_table(server: str) -> str:
 
 
 def not_done(server: str) -> str:
-    """The names of Apache's that have no effect, but for those that a start refuses."""
+    """Return the names of Apache's that have no effect, but for those that a start refuses, by what they are about."""
     names = APACHE["broker" if server == "broker" else "name server"] - declared_by(SERVERS[server]) - {*PROTECTION}
-    return " · ".join(code(name) for name in sorted(names)) + "\n"
+    about: dict[str, list[str]] = {subject: [] for subject in SUBJECTS}
+    for name in sorted(names):
+        about[next(subject for subject, pattern in SUBJECTS.items() if re.search(pattern, name, re.IGNORECASE))].append(
+            name
+        )
+    rows = [f"| {subject} | {' · '.join(map(code, found))} |" for subject, found in about.items() if found]
+    return "\n".join(["| about | settings |", "|---|---|", *rows]) + "\n"
 
 
 def refused_table() -> str:
