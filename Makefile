@@ -158,6 +158,7 @@ $(VENV)-matrix/pyspark-%/.stamp: pyproject.toml | setup
 
 lint: setup
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/cython-lint $(FAST)
 	$(BIN)/python .ci/prose.py
