@@ -42,7 +42,7 @@ help:
 	@echo 'make sanitize  the tests with kernels that watch every byte they touch (SANITIZE_OPTIONS="tests/unit")'
 	@echo 'make bench     run the benchmarks of the kernels (BENCH_OPTIONS="-k name")'
 	@echo 'make compare   servers and clients beside Apache RocketMQ (COMPARE_OPTIONS="--only nameserver"; JDK, Maven)'
-	@echo 'make lint      ruff, mypy --strict, cython-lint, and our prose: length of sentences, habits, in pages and in texts of the program'
+	@echo 'make lint      ruff (rules and format), mypy --strict, stubtest, cython-lint, and our prose in pages and texts of the program'
 	@echo 'make docs      the pages as a site, into site/'
 	@echo 'make interop   only the tests against Apache RocketMQ (needs a JDK and Maven)'
 	@echo 'make apache-tests   the integration tests of Apache RocketMQ itself, on our servers (a JDK and Maven; a quarter of an hour)'
@@ -160,6 +160,8 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
+	$(BIN)/stubtest --concise --ignore-disjoint-bases --ignore-unused-allowlist --allowlist .ci/stubtest.allowlist \
+		$(patsubst $(FAST)/%.pyx,rocketcore._fast.%,$(KERNELS))
 	$(BIN)/cython-lint $(FAST)
 	$(BIN)/python .ci/prose.py
 

@@ -1,33 +1,33 @@
 from typing import Any, Protocol
 
-class Header(Protocol):
+class _Header(Protocol):
     consumer_group: str
     topic: str
     queue_id: int
 
-class Tally(Protocol):
+class _Tally(Protocol):
     is_noted: bool
     def __getitem__(self, queue_id: int, /) -> list[int]: ...
 
-class Offsets(Protocol):
+class _Offsets(Protocol):
     @property
     def resets(self) -> dict[str, Any]: ...
     def place(self, group: str, topic: str) -> str: ...
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool: ...
     def note_pull(self, group: str, topic: str, queue_id: int, next_offset: int) -> dict[int, int]: ...
 
-class Stats(Protocol):
-    def gets(self, group: str, topic: str) -> Tally: ...
+class _Stats(Protocol):
+    def gets(self, group: str, topic: str) -> _Tally: ...
 
 class Decided:
     header: Any
     wanted: Any
     def __init__(
         self,
-        header: Header,
+        header: _Header,
         wanted: object,
-        offsets: Offsets,
-        stats: Stats,
+        offsets: _Offsets,
+        stats: _Stats,
         commits: bool,
         subscriptions: dict[str, Any] | None,
     ) -> None: ...

@@ -3,7 +3,7 @@ from typing import Any, TypeVar
 
 from _typeshed import ReadableBuffer
 
-C = TypeVar("C", bound=Received)
+_C = TypeVar("_C", bound=Received)
 
 class FieldTable:
     def __init__(self, fields: tuple[tuple[str, str, str, bool], ...], stand_ins: dict[str, Any]) -> None: ...
@@ -27,13 +27,13 @@ class Received:
     def drop(self) -> None: ...
 
 def take(
-    kind: type[C],
+    kind: type[_C],
     data: bytes,
     rows: ReadableBuffer,
     heads: ReadableBuffer,
     index: int,
     general: Callable[[bytes, int], tuple[int, int, int, int, int, str | None, dict[str, str] | None]],
-) -> C: ...
+) -> _C: ...
 def read_fields(command: Received, table: FieldTable) -> dict[str, Any] | None: ...
 def set_apart(
     data: bytes, rows: ReadableBuffer, heads: ReadableBuffer, index: int, first: bytes, second: bytes

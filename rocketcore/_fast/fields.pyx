@@ -53,7 +53,7 @@ cdef enum Kind:
     TEXT
     OTHER
 
-KINDS = {"int": <int>INT, "Long": <int>LONG, "bool": <int>BOOL, "str": <int>TEXT}
+_KINDS = {"int": <int>INT, "Long": <int>LONG, "bool": <int>BOOL, "str": <int>TEXT}
 
 
 # One declared field; ``name`` belongs to the table's ``_wire_names``.
@@ -92,7 +92,7 @@ cdef class FieldTable:
         for index, (_, attribute, kind, required) in enumerate(fields):
             self._fields[index].name = <bytes>self._wire_names[index]
             self._fields[index].length = len(<bytes>self._wire_names[index])
-            self._fields[index].kind = KINDS.get(kind, <int>OTHER)
+            self._fields[index].kind = _KINDS.get(kind, <int>OTHER)
             if required and attribute not in stand_ins:
                 self._required |= <uint64_t>1 << <int>index
         self._count = <int>len(fields)

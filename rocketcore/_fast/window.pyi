@@ -3,7 +3,7 @@ from typing import Protocol
 
 from typing_extensions import Buffer
 
-class Queue(Protocol):
+class _Queue(Protocol):
     queue_id: int
     min_offset: int
     max_offset: int
@@ -14,7 +14,7 @@ class Window:
     log: Buffer
     def __init__(
         self,
-        queue: Queue,
+        queue: _Queue,
         units: Buffer,
         first: int,
         most: int,
