@@ -27,7 +27,7 @@ class Stopping:
     signal  what has come
     """
 
-    def __init__(self, tell: Callable[[], None], numbers: Iterable[signal.Signals] = _STOPS) -> None:
+    def __init__(self, tell: Callable[[], object], numbers: Iterable[signal.Signals] = _STOPS) -> None:
         self.tell = tell
         self.numbers = frozenset(numbers)
         self.signal: signal.Signals | None = None
@@ -54,7 +54,7 @@ class Leaving(Stopping):
     several blocks the last one entered is told: its exception ends the others.
     """
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, tell: Callable[[], object]) -> None:
         super().__init__(tell, (signal.SIGTERM,))
 
 
@@ -138,7 +138,7 @@ class _Handler:
             self._let_go(number)
 
 
-def _tell(functions: list[Callable[[], None]]) -> None:
+def _tell(functions: list[Callable[[], object]]) -> None:
     """Call all, the last first, whichever of them raises."""
     try:
         if functions:

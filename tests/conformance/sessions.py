@@ -168,7 +168,7 @@ class Generator:
             ("enableActingMaster", self._acting), ("__ZONE_NAME", self._zones),
             ("heartbeatTimeoutMillis", [None, "60000", "90000"]),
         ):  # fmt: skip
-            value = self._random.choice(values)
+            value = self._random.choice(values)  # type: ignore[arg-type]
             if value is not None:
                 fields[name] = value
         if self._often(0.05):

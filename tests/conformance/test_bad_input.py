@@ -178,7 +178,7 @@ def test_a_truth_value_that_is_none(server: Peer, value: str) -> None:
             if name == "compressed" and value == "TRUE":
                 table = {topic: topic_config(topic) for topic in ("new-topic", "new-other")}
                 body = compressed_body(table, data_version(), mappings=[])
-            answer = broker.register(body=body, **{name: value})
+            answer = broker.register(body=body, **{name: value})  # type: ignore[arg-type]
             assert answer.code == 0, (name, value, answer)
             data = server.json(106)["brokerAddrTable"][broker.name]
             assert data["enableActingMaster"] == (name == "enableActingMaster" and value == "TRUE")

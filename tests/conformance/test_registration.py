@@ -369,7 +369,7 @@ def test_a_table_alone_says_nothing_of_filter_servers(name_server: Peer, new_bro
     for body, fields, code in (
         (old_body(table(*topics), data_version(2)), {}, 0), (b"", {}, 0), (compressed, {"compressed": "true"}, 1),
     ):  # fmt: skip
-        assert broker.register(body=body, version=Version.V3_0_11 - 1, **fields).code == code
+        assert broker.register(body=body, version=Version.V3_0_11 - 1, **fields).code == code  # type: ignore[arg-type]
         assert name_server.json(105, {"topic": topics[0]})["filterServerTable"] == {broker.at: ["10.0.0.1:1"]}
 
 

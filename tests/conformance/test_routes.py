@@ -55,7 +55,7 @@ def test_a_topic_with_control_characters(name_server: Peer, new_broker: NewBroke
 def test_a_broker_with_control_characters(name_server: Peer, new_broker: NewBroker, field: str, name: str) -> None:
     """To Apache it is a name like any other, which also makes lines in its log."""
     topics = (unique("topic"), unique("other"))
-    answer = new_broker().register(*topics, **{field: name + unique(":")})
+    answer = new_broker().register(*topics, **{field: name + unique(":")})  # type: ignore[arg-type]
     assert answer.code == (0 if name_server.apache else 1)
     assert name_server.has_route(topics[0]) == name_server.apache
 

@@ -59,7 +59,7 @@ def _replace(image: Image, name: str, start: int, data: bytes) -> str:
 
 def _flip(image: Image, _: Image, name: str, rng: random.Random, count: int = 1) -> str:
     places = []
-    for _ in range(count):
+    for _ in range(count):  # type: ignore[assignment]
         content = image.files[name]
         if content:
             at, bit = _place(content, rng), rng.randrange(8)

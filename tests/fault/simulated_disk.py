@@ -96,8 +96,8 @@ def cut_power(journal: Path, rng: random.Random) -> int:
     for line in journal.read_text().splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "W":
-            number, start, end, path = rest.split(" ", 3)
-            unsynced.setdefault(path, []).append((int(number), int(start), int(end)))
+            number, first, last, path = rest.split(" ", 3)
+            unsynced.setdefault(path, []).append((int(number), int(first), int(last)))
         elif kind == "S":
             number, path = rest.split(" ", 1)
             unsynced[path] = [one for one in unsynced.get(path, []) if one[0] > int(number)]
@@ -123,7 +123,7 @@ def main() -> None:
     kind, journal = sys.argv[1], Path(sys.argv[2])
     files = SmallFiles() if kind == "kept" else {"honest": JournalingFiles, "early": EarlyFiles}[kind](journal)
     cleaner.FIRST_LOOK_SECONDS = FIRST_LOOK_SECONDS  # type: ignore[misc]
-    message_store.FileSystem = lambda: files  # type: ignore[assignment,misc]  # every store of this process
+    message_store.FileSystem = lambda: files  # type: ignore[assignment, attr-defined]  # every store of this process
     sys.argv[1:3] = []
     from rocketcore.cli.main import main as rocket
 

@@ -210,7 +210,7 @@ class _SeenFile(io.FileIO):
         return os.write(self.fileno(), data)
 
     def readall(self) -> bytes:
-        parts = []
+        parts: list[bytes] = []
         while part := os.pread(self.fileno(), 1 << 20, sum(map(len, parts))):
             parts.append(part)
         return b"".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Generator
 from itertools import islice
 
 import pytest
@@ -23,14 +23,14 @@ TRIALS = 60
 pytestmark = pytest.mark.fault
 
 
-def cuts() -> Iterator[Verdict]:
+def cuts() -> Generator[Verdict, None, None]:
     """Power cuts before the calls of a run."""
     for seed in SEEDS:
         for _, left in Session(seed, cuts=CUTS).run().left:
             yield judge_left(left)
 
 
-def failed_syncs() -> Iterator[Verdict]:
+def failed_syncs() -> Generator[Verdict, None, None]:
     """Runs in which one sync of a file fails."""
     for seed in SEEDS:
         calls = Session(seed).run().calls
@@ -40,7 +40,7 @@ def failed_syncs() -> Iterator[Verdict]:
                     yield judge_left(left)
 
 
-def damage() -> Iterator[Verdict]:
+def damage() -> Generator[Verdict, None, None]:
     """Mutated stores."""
     for number in range(TRIALS):
         verdict = Verdict()

@@ -21,6 +21,7 @@ import random
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ SECONDS_A_CYCLE = 20
 SENDERS = 4
 GROUP = "shop"
 COMMIT, ROLLBACK = 8, 12
-OFTEN = {
+OFTEN: dict[str, Any] = {
     "transactionCheckInterval": 50,
     "transactionTimeOut": 100,
     "transactionCheckMax": 1_000_000,

@@ -105,7 +105,7 @@ def test_the_wait_for_the_attempt_of_another_thread_counts(silent_address: str) 
 
 
 def test_the_addresses_of_a_host_share_the_time(silent_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = socket.getaddrinfo(*silent_address.split(":"), type=socket.SOCK_STREAM)
+    found = socket.getaddrinfo(*silent_address.split(":"), type=socket.SOCK_STREAM)  # type: ignore[arg-type, misc]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: found * 5)
     began = time.monotonic()
     with (
@@ -120,7 +120,7 @@ def test_the_next_address_of_a_host_is_tried(server: TestServer, monkeypatch: py
     with closing(socket.socket()) as unused:
         unused.bind(("127.0.0.1", 0))
         found = [
-            socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
+            socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]  # type: ignore[misc]
             for address in (unused.getsockname(), tuple(server.address.split(":")))
         ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: found)

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ from rocketcore.transport.client import RemotingClient
 from tests.integration.broker_client import TIMEOUT, BrokerClient, running_broker, store_config
 
 
-def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         async with asyncio.timeout(30), running_broker(folder, **settings) as client:
             await scenario(client)
@@ -258,7 +259,7 @@ def test_run_time_information(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_run_time_information_counts_what_the_store_found_wrong(tmp_path: Path) -> None:
     trouble = ("damagedMessages", "damagedLogBytes", "tornLogBytes", "logReadErrors", "repairedConsumeQueues")
-    trouble += ("arrivalListenerErrors",)
+    trouble += ("arrivalListenerErrors",)  # type: ignore[assignment]
 
     async def run() -> None:
         async with asyncio.timeout(30), running_broker(tmp_path) as client:
@@ -312,7 +313,7 @@ def test_what_is_live_counts_from_the_next_request_on(tmp_path: Path) -> None:
         async def change(text: str) -> int:
             return (await client.ask(RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())).code
 
-        half = {"properties": {"TRAN_MSG": "true", "PGROUP": "shop"}, "sys_flag": 4}
+        half: dict[str, Any] = {"properties": {"TRAN_MSG": "true", "PGROUP": "shop"}, "sys_flag": 4}
         assert (await client.send("T", **half)).code == 0
         assert await change("rejectTransactionMessage=true") == 0
         assert (await client.send("T", **half)).code == ResponseCode.NO_PERMISSION

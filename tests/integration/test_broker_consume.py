@@ -44,7 +44,7 @@ from tests.integration.broker_client import BrokerClient, running_broker, store_
 from tests.integration.remoting_server import add_handler
 
 
-def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         async with asyncio.timeout(30), running_broker(folder, **settings) as client:
             await scenario(client)
@@ -388,7 +388,7 @@ def test_a_long_heartbeat_is_read_beside_the_loop(tmp_path: Path) -> None:
             asked += 1
             return await beside(work)
 
-        client.broker._context.cooperative.beside = counted  # type: ignore[method-assign,assignment]
+        client.broker._context.cooperative.beside = counted  # type: ignore[method-assign]
         await client.heartbeat("T")
         assert asked == 0
         assert (await client.heartbeat(*(f"T{number}" for number in range(600)))).code == 0
@@ -490,7 +490,7 @@ def test_delayed_messages_come_once_though_the_broker_stops_while_they_come(
         while store.max_offset("T", 0) < 2:  # noqa: ASYNC110  # a state of the store, which has no event
             await asyncio.sleep(0)
         if not answers:
-            store.wait = lambda _end, _callback: None
+            store.wait = lambda _end, _callback: None  # type: ignore[assignment]
 
     async def read_all(client: BrokerClient) -> None:
         while client.broker._delay.positions()[1] != (count, count):  # noqa: ASYNC110  # likewise
@@ -514,7 +514,7 @@ def test_a_send_back_is_a_success_only_when_it_is_stored(tmp_path: Path, status:
         await client.heartbeat("T")
         [record] = await client.records("T")
         store = client.broker._store
-        wait, store.wait = store.wait, lambda _end, callback: callback(status)
+        wait, store.wait = store.wait, lambda _end, callback: callback(status)  # type: ignore[assignment]
         answer = await _send_back(client, record.physical_offset, level=1)
         assert (answer.code, answer.remark) == (code, status.value if code else None)
         store.wait = wait

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((name, frozenset((NODE | labels).items())))
 
 
-def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         async with asyncio.timeout(60), running_broker(folder, metrics_port=0, **settings) as client:
             await scenario(client)
@@ -248,7 +249,7 @@ def test_times_that_cannot_be_read_in_time_are_left_out(tmp_path: Path, monkeypa
 def test_labels_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape of many topics costs what it writes: about a microsecond a sample."""
     made: list[object] = []
-    label_text = metrics.label_text
+    label_text = metrics.label_text  # type: ignore[attr-defined]
     monkeypatch.setattr(metrics, "label_text", lambda labels: made.append(labels) or label_text(labels))
 
     async def scenario(client: BrokerClient) -> None:

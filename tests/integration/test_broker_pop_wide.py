@@ -87,7 +87,7 @@ def test_a_topic_of_thousands_of_queues_keeps_nobody_waiting(tmp_path: Path, ask
             async def nothing(*_: object) -> int:
                 return 0
 
-            processor._rest = nothing  # type: ignore[method-assign]  # which takes turns of its own
+            processor._rest = nothing  # type: ignore[assignment, method-assign]  # which takes turns of its own
 
             async def others() -> None:
                 nonlocal turns
@@ -342,7 +342,7 @@ def test_what_is_taken_from_a_pop_at_work_stays_so(
                     await once()
                     return found
 
-                reads.now, reads.read = cold, read_late  # type: ignore[method-assign]
+                reads.now, reads.read = cold, read_late  # type: ignore[assignment, method-assign]
             else:
                 assert len(await pop(client, "Wide")) == 1
                 if when == "looks":

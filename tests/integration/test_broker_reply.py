@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ class Asker:
         assert (await self.remoting.invoke(self._broker.address, request, TIMEOUT)).code == 0
 
 
-def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         async with asyncio.timeout(30), running_broker(folder, **settings) as client:
             await scenario(client)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from tests.integration.broker_client import TIMEOUT, BrokerClient, running_broke
 from tests.reference.message import without_checksums
 
 
-def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         async with asyncio.timeout(30), running_broker(folder, **settings) as client:
             await scenario(client)

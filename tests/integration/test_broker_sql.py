@@ -122,7 +122,7 @@ def test_what_a_heartbeat_registered_survives_a_restart(tmp_path: Path) -> None:
     """And a retry topic selects by it, before the next heartbeat, where filterSupportRetry is on."""
 
     async def run() -> None:
-        settings = {"enable_property_filter": True, "filter_support_retry": True}
+        settings: dict[str, Any] = {"enable_property_filter": True, "filter_support_retry": True}
         async with asyncio.timeout(30):
             async with running_broker(tmp_path, **settings) as client:
                 await send_prices(client)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ from tests.integration.pop_client import GROUP, ack, hide, pop
 STATS = RequestCode.VIEW_BROKER_STATS_DATA
 
 
-def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: object) -> None:
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         async with asyncio.timeout(30), running_broker(folder, **settings) as client:
             await scenario(client)

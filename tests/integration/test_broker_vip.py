@@ -69,7 +69,7 @@ def test_no_second_port_is_asked_for_without_a_vip_channel(tmp_path: Path, caplo
 def test_a_port_is_chosen_whose_second_one_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, misses: int
 ) -> None:
-    open_listener = server.open_listener
+    open_listener = server.open_listener  # type: ignore[attr-defined]
     taken: list[int] = []
 
     async def neighbours(host: str, port: int, *arguments: Any, **options: Any) -> Any:

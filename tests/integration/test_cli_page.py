@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -77,7 +77,7 @@ def damaged_store(root: Path) -> None:
     """Make the store of the page: three messages, the second damaged, and the unit of the third."""
 
     async def fill() -> None:
-        index = {"message_index_enable": True, "max_hash_slot_num": 500, "max_index_num": 1000}
+        index: dict[str, Any] = {"message_index_enable": True, "max_hash_slot_num": 500, "max_index_num": 1000}
         async with running_store(root, **index) as store:
             for number in range(3):
                 await put(store, b"%d" % number, topic="orders")

@@ -130,7 +130,7 @@ def test_an_update_changes_what_is_named(
     admin.create_topic(topic, 4, attributes={"message.type": "FIFO"})
     update = admin.update_topic if kind == "blocking" else by_aio(cluster, "update_topic")
     was = admin.topic_configs(topic)
-    before, after = update(topic, **named)  # type: ignore[arg-type, misc, operator]
+    before, after = update(topic, **named)  # type: ignore[arg-type, misc]
     concerned = {str(named["broker"])} if "broker" in named else {"broker-a", "broker-b"}
     assert before == {name: config for name, config in was.items() if name in concerned}
     now = admin.topic_configs(topic)

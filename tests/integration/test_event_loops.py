@@ -110,10 +110,10 @@ def test_a_client_whose_loop_was_closed_says_so(
     topic = make_topic()
     make, use = KINDS[kind]
     client = make(cluster.namesrv, group)
-    asyncio.run(use(client, topic))
+    asyncio.run(use(client, topic))  # type: ignore[arg-type]
     for _ in range(2):
         with pytest.raises(rmq.ConfigError, match=rf"aio.{kind}.* its event loop was closed"):
-            asyncio.run(use(client, topic))
+            asyncio.run(use(client, topic))  # type: ignore[arg-type]
     with pytest.raises(rmq.ConfigError, match="its event loop was closed"):
         asyncio.run(client.close())
     with warnings.catch_warnings(record=True) as caught:

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -474,7 +475,7 @@ def hostile_broker(witness: Witness) -> contextlib.closing[FakeBroker]:
     return contextlib.closing(FakeBroker(Peer(witness.process.address, apache=False)))
 
 
-def refused(broker: FakeBroker, body: bytes, **fields: str) -> RemotingCommand:
+def refused(broker: FakeBroker, body: bytes, **fields: Any) -> RemotingCommand:
     answer = broker.register(body=body, **fields)
     assert answer.code == 1, answer
     assert answer.remark

@@ -42,7 +42,7 @@ def test_blocking_sends(cluster: LocalCluster, make_topic: Callable[..., str], h
 
         calls: list[Callable[[], rmq.SendResult]] = [
             lambda: producer.send(topic, b"1"),
-            lambda: producer.send_batch([rmq.Message(topic, b"1"), rmq.Message(topic, b"2")]),
+            lambda: producer.send_batch([rmq.Message(topic, b"1"), rmq.Message(topic, b"2")]),  # type: ignore[list-item, return-value]
             lambda: producer.send_nowait(topic, b"1").result(),
             transaction,
         ]

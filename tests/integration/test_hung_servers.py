@@ -127,7 +127,7 @@ def members(scene: Scene) -> dict[str, Call]:
     def join(**more: Any) -> Call:
         def joined() -> None:
             group = f"G-{uuid4().hex[:12]}"
-            options = {"group": group, "start_from": "first", "close_timeout": 1.0, "timeout": TIMEOUT}
+            options: dict[str, Any] = {"group": group, "start_from": "first", "close_timeout": 1.0, "timeout": TIMEOUT}
             with rmq.PushConsumer(scene.namesrv, **options, **scene.options, **more) as consumer:
                 consumer.subscribe(scene.topic)
                 for message in consumer:
@@ -203,7 +203,7 @@ def scene(
             for name in cluster.broker_names:
                 producer.send(topic, b"x", queue=MessageQueue(topic, name, 0))
         replier = ends.enter_context(rmq.PushConsumer(cluster.namesrv, group=f"{group}-replies"))
-        replier.subscribe(topic, handler=lambda message: message.reply(b"answer") if message.body == b"ask" else None)
+        replier.subscribe(topic, handler=lambda message: message.reply(b"answer") if message.body == b"ask" else None)  # type: ignore[arg-type, return-value]
         replier.wait_ready(10)
 
         def make(who: str) -> Scene:

@@ -29,7 +29,7 @@ class Resolver:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *ips: str) -> None:
         self.ips = ips
         self._real = socket.getaddrinfo
-        monkeypatch.setattr(lookup.socket, "getaddrinfo", self._find)
+        monkeypatch.setattr(lookup.socket, "getaddrinfo", self._find)  # type: ignore[attr-defined]
 
     def _find(self, host: Any, port: Any, *arguments: Any, **options: Any) -> list[Any]:
         if host not in ("ns.test", b"ns.test"):

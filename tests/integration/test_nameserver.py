@@ -77,7 +77,7 @@ def registration(topics: tuple[str, ...], counter: int = 1) -> bytes:
 async def name_server(tmp_path: Path, clock: ManualClock | None = None, **settings: Any) -> AsyncIterator[Peer]:
     config = NameServerConfig(listen_port=0, rocketmq_home=tmp_path, **settings)
     async with (
-        NameServer(config, properties={"unknownKey": "kept"}, **({"clock": clock} if clock else {})) as server,
+        NameServer(config, properties={"unknownKey": "kept"}, **({"clock": clock} if clock else {})) as server,  # type: ignore[arg-type]
         RemotingClient() as client,
     ):
         yield Peer(server, client)

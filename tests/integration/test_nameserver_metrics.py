@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from rocketcore.codes import RequestCode
 from rocketcore.nameserver.config import NameServerConfig
@@ -23,9 +24,7 @@ async def get(server: NameServer, path: str) -> tuple[int, str]:
     return status, body.decode()
 
 
-def play(
-    folder: Path, scenario: Callable[[NameServer], Awaitable[None]], clock: ManualClock, **settings: object
-) -> None:
+def play(folder: Path, scenario: Callable[[NameServer], Awaitable[None]], clock: ManualClock, **settings: Any) -> None:
     async def run() -> None:
         config = NameServerConfig(rocketmq_home=folder, listen_port=0, metrics_port=0, **settings)
         async with asyncio.timeout(60), NameServer(config, clock=clock) as server:

@@ -98,7 +98,7 @@ def test_nobody_answers(namesrv: str, topic: str) -> None:
         with pytest.raises(rmq.errors.ConfigError, match="timeout"):
             producer.request(topic, b"?", timeout=0)
         with pytest.raises(TypeError, match="queue is a MessageQueue, got int"):
-            producer.request(topic, b"?", queue=3)  # type: ignore[arg-type]
+            producer.request(topic, b"?", queue=3)  # type: ignore[call-overload]
         with pytest.raises(rmq.errors.ConfigError, match=r"None is no handle of .*: the broker gave none"):
             producer.recall(topic, producer.send(topic, b"for no time").recall_handle)  # type: ignore[arg-type]
 
@@ -205,7 +205,7 @@ def test_a_reply_may_take_another_broker_than_its_request() -> None:
             rmq.PushConsumer(running.namesrv, group=new_group(), start_from="first") as consumer,
             rmq.Producer(running.namesrv, group=new_group()) as producer,
         ):
-            consumer.subscribe(topic, handler=lambda message: message.reply(message.body) and None)
+            consumer.subscribe(topic, handler=lambda message: message.reply(message.body) and None)  # type: ignore[arg-type, return-value]
             consumer.wait_ready()
             for number in range(6):
                 assert producer.request(topic, f"{number}", timeout=20.0).text() == f"{number}"

@@ -511,7 +511,7 @@ def test_many_who_wait_for_a_hanging_name_server_wait_once(tmp_path: Path) -> No
 
 def others() -> set[asyncio.Task[object]]:
     """Return the tasks that run beside this one."""
-    return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+    return asyncio.all_tasks() - {asyncio.current_task()}
 
 
 def test_a_consumer_does_not_wait_for_a_hanging_name_server_once_a_topic() -> None:

@@ -257,7 +257,7 @@ def test_a_handler_of_the_application_is_left_to_a_producer_too(
         async with aio.Producer(cluster.namesrv, group=group) as producer:
             assert signal.getsignal(signal.SIGTERM) is mine
             os.kill(os.getpid(), signal.SIGTERM)
-            await producer.send(topic, b"1")
+            await producer.send(topic, b"1")  # type: ignore[call-overload]
 
     topic = make_topic(queues=1)
     before = signal.signal(signal.SIGTERM, mine)

@@ -198,7 +198,7 @@ def test_a_silent_address_of_a_host_leaves_the_others_time(
     server: TestServer, silent_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [
-        socket.getaddrinfo(*address.split(":"), type=socket.SOCK_STREAM)[0]
+        socket.getaddrinfo(*address.split(":"), type=socket.SOCK_STREAM)[0]  # type: ignore[arg-type, misc]
         for address in (silent_address, server.address)
     ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: found)
@@ -215,7 +215,7 @@ def test_a_silent_address_of_a_host_leaves_the_others_time(
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_no_request_waits_for_others_to_share_its_packet(server: TestServer, new_loop: Any) -> None:
     def nodelay(sock: Any) -> int:
-        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)  # type: ignore[no-any-return]
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     async def scenario() -> None:
         async with RemotingClient() as client:
@@ -229,7 +229,7 @@ def test_no_request_waits_for_others_to_share_its_packet(server: TestServer, new
 def test_nothing_is_paced_within_a_machine(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def congestion(channel: Any) -> bytes:
         sock = channel._transport.get_extra_info("socket")
-        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")  # type: ignore[no-any-return]
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
 
     default = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip().encode()
 
@@ -381,7 +381,7 @@ def test_one_way_requests_all_arrive_at_a_server_that_reads() -> None:
     async def scenario() -> None:
         received: list[int] = []
         server = RemotingServer()
-        add_handler(server, ECHO, lambda channel, request: received.append(len(request.body)))  # type: ignore[func-returns-value]
+        add_handler(server, ECHO, lambda channel, request: received.append(len(request.body)))
         await server.start()
         async with RemotingClient(limits=ChannelLimits(write_high_water_bytes=1 << 20)) as client:
             for _ in range(200):

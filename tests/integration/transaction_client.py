@@ -24,8 +24,8 @@ from tests.reference.message import without_checksums
 
 HALF, OP, ASIDE = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
-OFTEN = {"transaction_check_interval": 20, "transaction_time_out": 1}
-SELDOM = {"transaction_check_interval": 3_600_000}
+OFTEN: dict[str, Any] = {"transaction_check_interval": 20, "transaction_time_out": 1}
+SELDOM: dict[str, Any] = {"transaction_check_interval": 3_600_000}
 
 
 class Half:
@@ -39,7 +39,7 @@ class Half:
         self.physical_offset = int(fields["msgId"][16:], 16)
 
     def end(self, state: int = COMMIT, **changes: Any) -> EndTransactionRequestHeader:
-        known = {
+        known: dict[str, Any] = {
             "producer_group": "shop",
             "tran_state_table_offset": self.queue_offset,
             "commit_log_offset": self.physical_offset,

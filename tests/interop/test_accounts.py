@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.peers.apache import Account
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
 
 ACCOUNT = Account("rocketadmin", "s3cret-key-1")
-KEYS = {"access_key": ACCOUNT.access_key, "secret_key": ACCOUNT.secret_key}
+KEYS: dict[str, Any] = {"access_key": ACCOUNT.access_key, "secret_key": ACCOUNT.secret_key}
 
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
@@ -85,7 +86,7 @@ def test_messages_are_popped_with_an_account(guarded: ApacheCluster, topic: str)
 
 
 @pytest.mark.parametrize("keys", [{}, KEYS | {"secret_key": "not-the-secret"}, KEYS | {"access_key": "nobody-known"}])
-def test_who_has_none_is_refused(guarded: ApacheCluster, topic: str, keys: dict[str, str]) -> None:
+def test_who_has_none_is_refused(guarded: ApacheCluster, topic: str, keys: dict[str, Any]) -> None:
     with (
         rmq.Producer(guarded.namesrv, group=new_group(), retries=0, **keys) as producer,
         pytest.raises(rmq.BrokerError) as refusal,

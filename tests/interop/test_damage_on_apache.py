@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_pop_hands_it_out_as_it_is_stored(apache: ApacheCluster, caplog: pytest.
 
 
 def test_a_table_names_it_or_leaves_it_out(apache_line: ApacheCluster, topic: str) -> None:
-    options = {"namesrv": apache_line.namesrv, "topic": topic}
+    options: dict[str, Any] = {"namesrv": apache_line.namesrv, "topic": topic}
     place = re.escape(str(rmq.MessageQueue(topic, "broker-a", 0))) + f": the message at offset {DAMAGED} is damaged"
     with pytest.raises(DecodeError, match=f"{place}.*on_damage='skip'"):
         rmq.read_arrow(**options)

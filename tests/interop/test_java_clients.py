@@ -155,7 +155,7 @@ def send_prices(cluster: LocalCluster, topic: str) -> None:
 def test_java_push_consumer_with_an_expression(
     driver: JavaDriver, cluster: LocalCluster, topic: str, expression: str
 ) -> None:
-    subscription = {"topic": topic, "expression": expression, "type": "SQL92"}
+    subscription: dict[str, Any] = {"topic": topic, "expression": expression, "type": "SQL92"}
     handle = driver.call("push.start", group=new_group(), options=FROM_FIRST, **subscription)["handle"]
     send_prices(cluster, topic)
     wanted = [b"%d" % i for i in SQL[expression]]

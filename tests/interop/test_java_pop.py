@@ -110,7 +110,7 @@ def test_java_and_we_go_from_pop_to_pull_and_back(
     ):
         consumer.subscribe(topic, handler=lambda message: ours.append(message.body))
         for mode, queues in (("pop", {-1}), ("pull", {0, 1, 2, 3}), ("pop", {-1})):
-            admin.set_request_mode(group, topic, mode)
+            admin.set_request_mode(group, topic, mode)  # type: ignore[arg-type]
 
             def has_gone_over(queues: set[int] = queues) -> bool:
                 mine = {queue.queue_id for queue in consumer.queues()}

@@ -172,7 +172,7 @@ def test_requests_on_apaches_brokers(
         driver.call("responder.shutdown", handle=responder)
         return
     with rmq.PushConsumer(namesrv, group=group, start_from="first") as consumer:
-        consumer.subscribe(topic, handler=lambda message: message.reply(b"re: " + message.body).result(20.0) and None)
+        consumer.subscribe(topic, handler=lambda message: message.reply(b"re: " + message.body).result(20.0) and None)  # type: ignore[arg-type, return-value]
         handle = driver.call("producer.start", group=new_group())["handle"]
         for i in range(3):
             reply = driver.call("producer.request", handle=handle, topic=topic, text=f"{i}", timeoutMillis=30_000)

@@ -59,7 +59,7 @@ def test_broadcast(namesrv: str, topic: str) -> None:
         for texts in seen:
             consumer = rmq.PushConsumer(namesrv, group=group, start_from="first", broadcast=True)
             stack.enter_context(consumer)
-            consumer.subscribe(topic, handler=lambda message, texts=texts: texts.add(message.text()))
+            consumer.subscribe(topic, handler=lambda message, texts=texts: texts.add(message.text()))  # type: ignore[misc]
         with rmq.Producer(namesrv, group=new_group()) as producer:
             for number in range(8):
                 producer.send(topic, f"{number}")
@@ -129,6 +129,6 @@ def test_a_topic_of_batches(apache: ApacheCluster) -> None:
     polled: list[str] = []
     with rmq.PullConsumer(apache.namesrv, group=new_group(), start_from="first") as consumer:
         consumer.subscribe(topic)
-        while len(polled) < len(wanted) and (batch := consumer.poll(timeout=10.0)):
+        while len(polled) < len(wanted) and (batch := consumer.poll(timeout=10.0)):  # type: ignore[assignment]
             polled += [message.text() for message in batch]
     assert sorted(polled) == wanted

@@ -36,8 +36,8 @@ def _rehearse(version: str, home: Path, archive: Path) -> None:
     cluster = ApacheCluster(version, home / "cluster")  # its files and addresses; it is not started
     options = [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:disable", "-Xlog:all=error:stderr"]
     with JavaDriver(version, cluster.namesrv, folder=home / "driver", java_options=options) as java:
-        java.call("main", **{"class": NAMESRV}, args=["-c", str(home / "cluster/namesrv/namesrv.conf")])
-        java.call("main", **{"class": BROKER}, args=["-c", str(home / "cluster/broker-a/broker.conf")])
+        java.call("main", **{"class": NAMESRV}, args=["-c", str(home / "cluster/namesrv/namesrv.conf")])  # type: ignore[arg-type]
+        java.call("main", **{"class": BROKER}, args=["-c", str(home / "cluster/broker-a/broker.conf")])  # type: ignore[arg-type]
         until(lambda: registered_brokers(cluster.namesrv))
         java.call("admin.createTopic", topic="Orders", queues=1)
         java.call("producer.start", group="billing")

@@ -143,7 +143,7 @@ async def send(
     for broker in brokers:
         await broker.start()
     remoting = RemotingClient(idle_timeout=60)
-    instance = ClientInstance(ClientConfig(namesrv=["127.0.0.1:1"]), remoting, ASYNCIO)
+    instance = ClientInstance(ClientConfig(namesrv=("127.0.0.1:1",)), remoting, ASYNCIO)
     instance.routes.update(
         "T",
         TopicRouteData(
@@ -153,7 +153,7 @@ async def send(
             ],
         ),
     )
-    config = ProducerConfig(namesrv=["127.0.0.1:1"], group="g", retries=0, latency_fault_tolerance=True)
+    config = ProducerConfig(namesrv=("127.0.0.1:1",), group="g", retries=0, latency_fault_tolerance=True)
     sender = RecordBatchSender(
         Sender(config, instance),
         SendSettings(

@@ -85,7 +85,7 @@ def test_scans_one_after_the_other_find_what_one_scan_finds(
 QUEUES = st.tuples(st.sampled_from([b"", b"T", b"TT", b"t" * 127]), st.integers(0, 40))
 ROWS = st.lists(
     st.builds(
-        lambda queue, offset, sys_flag, unit: Row(*queue, offset, sys_flag, unit),
+        lambda queue, offset, sys_flag, unit: Row(*queue, offset, sys_flag, unit),  # type: ignore[call-arg]
         QUEUES,
         st.integers(0, 3),
         st.sampled_from([0, 0, 0, 4, 8, 12, 0x31]),
@@ -134,7 +134,7 @@ def test_units_of_a_walk_are_the_references(rows: list[Row], at_a_time: int, bet
                 kernel.take(number)
         if stopped < last:
             row = rows[stopped]
-            number = wanted.numbers.get((row.topic, row.queue_id))
+            number = wanted.numbers.get((row.topic, row.queue_id))  # type: ignore[assignment]
             if number is not None:
                 assert kernel.take(number) == wanted.take(number)
             again = kernel.follow(row.topic, row.queue_id, row.queue_offset + 1)

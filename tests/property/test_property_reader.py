@@ -46,7 +46,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     root, source, disk = tmp_path_factory.mktemp("store"), Random(1), ColdDisk()
-    options = {"mapped_file_size_commit_log": SEGMENT}
+    options: dict[str, Any] = {"mapped_file_size_commit_log": SEGMENT}
 
     async def fill() -> None:
         async with running_store(root, **options) as store:

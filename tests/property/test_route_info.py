@@ -101,7 +101,7 @@ class Tables(RuleBasedStateMachine):
             broker.cluster, broker.broker_name, broker.broker_id, broker.address, broker.ha_address, broker.zone,
             120 if broker.timeout_millis is None else broker.timeout_millis / 1000, broker.enable_acting_master,
             (version.state_version, version.timestamp, version.counter),
-            {topic: tuple(numbers) for topic, numbers in registered.topics.items()}, registered.mappings,
+            {topic: tuple(numbers) for topic, numbers in registered.topics.items()}, registered.mappings,  # type: ignore[misc]
             registered.filter_servers, connection,
         )  # fmt: skip
 

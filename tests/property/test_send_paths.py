@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -115,8 +115,8 @@ class Scene:
         await broker._store.start()
         broker._register_handlers()
         broker._context.address = "127.0.0.1:10911"
-        broker._context.rng.randrange = lambda *_: 2  # type: ignore[method-assign, assignment]
-        broker._store.wait = lambda _end, callback: self._held.append(callback)  # type: ignore[method-assign]
+        broker._context.rng.randrange = lambda *_: 2  # type: ignore[method-assign]
+        broker._store.wait = lambda _end, callback: self._held.append(callback)  # type: ignore[assignment]
         self.endpoint = broker._server._endpoint
         self.routes = self.endpoint.routes
 
@@ -136,7 +136,7 @@ class Scene:
         topic = f"T{next(self._topics):08d}"
         if exists:
             self.broker._context.topics.ensure(topic, QUEUES)
-        run = {} if by_chunk else {"run": None}
+        run: dict[str, Any] = {} if by_chunk else {"run": None}
         self.endpoint.routes = Routes(route._replace(**run) for route in self.routes.values())
         wire, channel = Wire(), Channel(self.endpoint)
         channel.remote_address = "127.0.0.1:50000"

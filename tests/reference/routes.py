@@ -51,7 +51,7 @@ def client_routes() -> dict[int, Route]:
     nobody: Any = None
     serve_broker_requests(rows, nobody)
     Requests(nobody, rows, ASYNCIO, SYSTEM_CLOCK)
-    return rows.table  # type: ignore[no-any-return]
+    return rows.table
 
 
 def example(route: Route, named: dict[str, str], *, missing: str = "x") -> dict[str, str]:

@@ -149,7 +149,7 @@ async def produce(
             await asyncio.sleep(pace.interval)
 
 
-def _push(
+def _push(  # type: ignore[misc]
     kind: type[Push],
     namesrv: str,
     group: str,

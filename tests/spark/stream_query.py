@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TypeAlias
 
 from rocketcore import LocalCluster
 from rocketcore.admin.client import Admin
@@ -11,24 +12,27 @@ from rocketcore.spark import stream_reader
 from rocketcore.spark.options import StreamSourceOptions, parse_options
 from rocketcore.spark.range_task import Projection, RangePartition
 from rocketcore.spark.stream_reader import Json
+from tests.peers.apache import ApacheCluster
 from tests.spark.rows import write_bodies
 
 __all__ = ["Query", "committed", "fill", "options_of"]
 
+Cluster: TypeAlias = LocalCluster | ApacheCluster
 
-def options_of(cluster: LocalCluster, topic: str, **options: str) -> StreamSourceOptions:
+
+def options_of(cluster: Cluster, topic: str, **options: str) -> StreamSourceOptions:
     chosen = {} if {"subscribePattern", "assign"} & options.keys() else {"topic": topic}
     # A timeout of its own makes a connection of its own: another's writes would bring routes up to date.
     common = {"nameServer": cluster.namesrv, "requestTimeoutMs": "9000"}
     return parse_options(StreamSourceOptions, {**common, **chosen, **options})
 
 
-def fill(cluster: LocalCluster, topic: str, numbers: range) -> None:
+def fill(cluster: Cluster, topic: str, numbers: range) -> None:
     """Send bodies that are numbers, to all queues in turn."""
     write_bodies(cluster, topic, [f"{number}" for number in numbers], batchBytes="1k")
 
 
-def committed(cluster: LocalCluster, topic: str, group: str) -> int:
+def committed(cluster: Cluster, topic: str, group: str) -> int:
     """Return how far a group is, over all queues."""
     with Admin(cluster.namesrv) as admin:
         offsets = [admin.consumer_offset(group, queue) for queue in admin.queues(topic)]
@@ -40,7 +44,7 @@ class Query:
 
     def __init__(
         self,
-        cluster: LocalCluster,
+        cluster: Cluster,
         topic: str,
         *,
         checkpoint: Json | None = None,

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import StructType
@@ -99,7 +99,7 @@ def test_the_connection_of_the_command_is_that_of_the_source(monkeypatch: pytest
 
     plain = read(Settings(namesrv_option="a:9876,b:9876"))
     assert (plain.name_server, plain.access_key, plain.tls) == ("a:9876;b:9876", None, False)
-    files = {"tls_ca": Path("/ca"), "tls_cert": Path("/cert"), "tls_key": Path("/key")}
+    files: dict[str, Any] = {"tls_ca": Path("/ca"), "tls_cert": Path("/cert"), "tls_key": Path("/key")}
     secured = read(Settings(access_key="ops", **files))
     assert (secured.name_server, secured.access_key, secured.secret_key) == ("b:9876", "ops", "hidden")
     assert (secured.tls, secured.tls_verify) == (True, True)
@@ -165,8 +165,8 @@ def test_prebuilt_rows_are_as_many_as_asked_for(rows: int) -> None:
         (stream.partitions(stream.initialOffset(), {"rows": rows}), stream.read),
     ):
         found = [each for part in parts for each in read(part)]
-        assert sum(each.num_rows for each in found) == rows
-        assert all(each.nbytes < 2 << 20 for each in found)
+        assert sum(each.num_rows for each in found) == rows  # type: ignore[union-attr]
+        assert all(each.nbytes < 2 << 20 for each in found)  # type: ignore[union-attr]
     assert stream.partitions({"rows": rows}, {"rows": rows}) == []
 
 

@@ -79,7 +79,7 @@ def test_without_any_java_the_bundled_one_starts_with_sparks_arguments(tmp_path:
     home = java.find_java({"PATH": str(tmp_path)}, launcher_folder=tmp_path / "launcher")
     assert home == tmp_path / "launcher"
     command = [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # type: ignore[arg-type]
     assert 'version "21' in answer.stderr
 
 

@@ -31,9 +31,9 @@ def default_text(item: Field[Any]) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if item.metadata["parse"] is option_texts.read_millis:
-        return f"`{round(value * 1000)}`"
+        return f"`{round(value * 1000)}`"  # type: ignore[operator]
     if item.metadata["parse"] is option_texts.read_size:
-        return f"`{value >> 20}m`"
+        return f"`{value >> 20}m`"  # type: ignore[operator]
     return f"`{value}`"
 
 

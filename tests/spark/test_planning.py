@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -78,7 +79,7 @@ def test_many_queues_are_cut_into_many_tasks_at_once() -> None:
     ],
 )
 def test_many_queues_with_few_messages_are_few_tasks(
-    queues: int, messages: int, options: dict[str, int], tasks: int
+    queues: int, messages: int, options: dict[str, Any], tasks: int
 ) -> None:
     whole = [queue_range(0, messages, number) for number in range(queues)]
     planned = plan_tasks(whole, SourceOptions(topics=("T",), **options), warn=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
+from typing import Any
 
 import pyarrow
 import pytest
@@ -64,7 +65,7 @@ def test_read_schema() -> None:
 def test_record_batches_have_the_schema_that_spark_expects() -> None:
     """Spark compares the whole Arrow schema, and refuses a batch that differs in anything."""
     # PySpark 4.1 has no parameter for the time zone, which is UTC.
-    given = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    given: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     assert to_arrow_schema(read_schema(True, True), **given).equals(pyarrow.schema(list(COLUMNS.items())))
 
 

@@ -18,7 +18,7 @@ from rocketcore.admin.client import Admin
 from rocketcore.errors import ConfigError, MessageIllegal, RequestTimeout, RocketError, RouteNotFound
 from rocketcore.spark.connection import connect
 from rocketcore.spark.options import SinkOptions, parse_options
-from rocketcore.spark.writer import TaskSummary
+from rocketcore.spark.task_summary import TaskSummary
 from tests.spark.halting import at_log, halting_broker
 from tests.spark.rows import planned
 

@@ -275,7 +275,7 @@ def test_each_topic_is_pulled_from_each_broker_in_the_driver(
 ) -> None:
     """What a broker does not give of one it may give of another."""
     asked = []
-    probe = planning.probe
+    probe = planning.probe  # type: ignore[attr-defined]
 
     async def noted(instance: ClientInstance, queue: MessageQueue, offset: int, *others: Any) -> None:
         asked.append((queue.topic, queue.broker))

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -31,10 +32,10 @@ class Servers:
         self._folder = folder
         self._registered = registered
         self._loop = LoopThread("two-by-two")
-        self._name_servers = [self._loop.run(self._name_server(number)) for number in range(2)]
+        self._name_servers: list[Any] = [self._loop.run(self._name_server(number)) for number in range(2)]
         self.addresses = [server.address for server in self._name_servers]
         self.namesrv = ";".join(self.addresses)
-        self._brokers = [self._loop.run(self._broker(name)) for name in ("broker-a", "broker-b")]
+        self._brokers: list[Any] = [self._loop.run(self._broker(name)) for name in ("broker-a", "broker-b")]
 
     @property
     def ports(self) -> list[int]:

@@ -19,7 +19,7 @@ from rocketcore.spark import write_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming import DataStreamWriter  # type: ignore[attr-defined]
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

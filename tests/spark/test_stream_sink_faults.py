@@ -400,7 +400,7 @@ def test_a_complete_result_is_sent_as_it_is(cluster: LocalCluster, make_topic: M
     topic = make_topic(queues=1)
     source = RocketMQDataSource({"nameServer": cluster.namesrv, "topic": topic})
     for batch_id, last in ((0, 10), (1, 20)):
-        run_task(source.streamWriter(ROWS, True), batch_id, iter(batches(range(last), 1)))
+        run_task(source.streamWriter(ROWS, True), batch_id, iter(batches(range(last), 1)))  # type: ignore[arg-type]
     found = tally(cluster.namesrv, topic, range(20))
     assert (found.lost, found.repeated) == (0, 10)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -98,7 +98,7 @@ def test_a_first_batch_that_is_made_again(cluster: LocalCluster, make_topic: Mak
     """Spark keeps where it ended, not where it began: that is asked for again."""
     topic = make_topic(queues=2)
     fill(cluster, topic, range(100))
-    begin = {"startingTimestamp" if starting[0] == "2" else "startingOffsets": starting}
+    begin: dict[str, Any] = {"startingTimestamp" if starting[0] == "2" else "startingOffsets": starting}
     first = Query(cluster, topic, **begin)
     fill(cluster, topic, range(100, 200))
     end = first.latest()
@@ -140,7 +140,7 @@ def test_a_start_is_there(cluster: LocalCluster, make_topic: MakeTopic, offset: 
     with rmq.Producer(cluster.namesrv, group="spark") as producer:
         queue = MessageQueue(topic, "broker-a", 0)
         producer.send_batch([rmq.Message(topic, f"{number}") for number in range(100)], queue=queue)
-    chosen = {"startingOffsets": f'{{"{topic}": {{"broker-a": {{"0": {offset}}}}}}}'}
+    chosen: dict[str, Any] = {"startingOffsets": f'{{"{topic}": {{"broker-a": {{"0": {offset}}}}}}}'}
     if reason is None:
         assert Query(cluster, topic, **chosen).batches() == list(range(int(offset), 100))
     else:
@@ -211,7 +211,7 @@ def test_fewer_messages_than_queues(cluster: LocalCluster, make_topic: MakeTopic
 
 
 @pytest.mark.parametrize("most", [{}, {"maxOffsetsPerTrigger": "100"}])
-def test_a_batch_waits_for_enough(cluster: LocalCluster, make_topic: MakeTopic, most: dict[str, str]) -> None:
+def test_a_batch_waits_for_enough(cluster: LocalCluster, make_topic: MakeTopic, most: dict[str, Any]) -> None:
     topic, clock = make_topic(), ManualClock()
     fill(cluster, topic, range(5))
     query = Query(cluster, topic, clock=clock, minOffsetsPerTrigger="50", maxTriggerDelay="1h", **most)
@@ -238,7 +238,7 @@ def test_a_batch_is_cut_into_tasks(
     fill(cluster, topic, range(200))
     tasks = {}
     for name, number in (("minPartitions", 9), ("maxPartitions", 2), ("maxRecordsPerPartition", 10)):
-        query = Query(cluster, topic, **{name: str(number)})
+        query = Query(cluster, topic, **{name: str(number)})  # type: ignore[arg-type]
         end = query.latest()
         tasks[name] = len(query.source.partitions(query.end, end))
         assert query.read(query.end, end) == list(range(200))
@@ -440,7 +440,7 @@ def test_a_query_of_spark(spark: SparkSession, cluster: LocalCluster, make_topic
         writer = rows.writeStream.format("parquet").option("checkpointLocation", checkpoint)
         query = writer.trigger(availableNow=True).start(table)
         assert query.awaitTermination(120), query.lastProgress
-        last = query.lastProgress["sources"][0]
+        last = query.lastProgress["sources"][0]  # type: ignore[index]
         assert last["latestOffset"] == last["endOffset"]
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 

@@ -79,7 +79,11 @@ def test_a_broker_that_stays_silent_ends_the_query(cluster: LocalCluster, make_t
     topic = make_topic(queues=1)
     own = cluster.broker_addresses[0]
     with halting_broker(own) as (address, moves):
-        options = {"brokerAddressMap": json.dumps({own: address}), "requestTimeoutMs": "300", "fetchTimeoutMs": "2000"}
+        options: dict[str, Any] = {
+            "brokerAddressMap": json.dumps({own: address}),
+            "requestTimeoutMs": "300",
+            "fetchTimeoutMs": "2000",
+        }
         query = Query(cluster, topic, **options)
         moves.clear()
         begin = time.monotonic()
@@ -207,7 +211,7 @@ def test_available_now_waits_once_for_a_broker_that_is_gone(
         deadline = time.monotonic() + 30
         while len(admin.queues("T")) > 1 and time.monotonic() < deadline:
             time.sleep(0.01)
-    options = {"fetchTimeoutMs": "1000", "failOnDataLoss": "false", "maxOffsetsPerTrigger": "20"}
+    options: dict[str, Any] = {"fetchTimeoutMs": "1000", "failOnDataLoss": "false", "maxOffsetsPerTrigger": "20"}
     left = Query(killable, "T", checkpoint=begin, **options)
     left.source.prepareForTriggerAvailableNow()
     look, waited_for = TopicWatch.look, []
@@ -234,7 +238,7 @@ def test_a_topic_of_the_checkpoint_is_gone(cluster: LocalCluster, make_topic: Ma
         # As in another process: this one's connection knows the route.
         Query(cluster, ",".join(topics), checkpoint=query.end, requestTimeoutMs="8999").latest()
     fill(cluster, topics[0], range(100, 200))
-    options = {"failOnDataLoss": "false", "fetchTimeoutMs": "1000", "requestTimeoutMs": "8998"}
+    options: dict[str, Any] = {"failOnDataLoss": "false", "fetchTimeoutMs": "1000", "requestTimeoutMs": "8998"}
     left = Query(cluster, ",".join(topics), checkpoint=query.end, **options)
     assert left.batches() == list(range(100, 200))
 
@@ -245,7 +249,7 @@ def test_without_a_name_server(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         with Admin(cluster.namesrv) as admin:
             admin.create_topic("T", queues=2)
         with halting_broker(cluster.namesrv) as (address, moves):
-            options = {"nameServer": address, "requestTimeoutMs": "300"}
+            options: dict[str, Any] = {"nameServer": address, "requestTimeoutMs": "300"}
             query = Query(cluster, "T", clock=clock, **options)
             fill(cluster, "T", range(100))
             assert query.batches() == list(range(100))
@@ -339,7 +343,11 @@ def test_offsets_that_are_not_stored_are_a_line_in_the_log(
     topic = make_topic(queues=1)
     own = cluster.broker_addresses[0]
     with halting_broker(own) as (address, moves):
-        options = {"brokerAddressMap": json.dumps({own: address}), "requestTimeoutMs": "300", "groupId": group}
+        options: dict[str, Any] = {
+            "brokerAddressMap": json.dumps({own: address}),
+            "requestTimeoutMs": "300",
+            "groupId": group,
+        }
         query = Query(cluster, topic, **options)
         fill(cluster, topic, range(1000))
         end = query.latest()

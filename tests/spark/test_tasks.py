@@ -18,7 +18,8 @@ from rocketcore.spark.options import SinkOptions, SourceOptions, parse_options
 from rocketcore.spark.range_task import Projection, RangePartition
 from rocketcore.spark.reader import RocketMQReader
 from rocketcore.spark.source import RocketMQDataSource
-from rocketcore.spark.writer import RocketMQWriter, TaskSummary
+from rocketcore.spark.task_summary import TaskSummary
+from rocketcore.spark.writer import RocketMQWriter
 from rocketcore.transport.client import RemotingClient
 from tests.spark.rows import planned
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,7 +35,10 @@ def test_values(record: dict[str, Any]) -> None:
     for name, expected in record["results"].items():
         properties = properties_of(record, name)
         # A property without value does not come through property text: Java's broker never meets one.
-        found = {reference.evaluate: properties, ours.evaluate: encode_properties(properties)}
+        found: dict[Callable[..., bool | None], Any] = {
+            reference.evaluate: properties,
+            ours.evaluate: encode_properties(properties),
+        }
         if "" in properties.values():
             del found[ours.evaluate]
         else:

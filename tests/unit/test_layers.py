@@ -111,7 +111,7 @@ def imports(path: Path) -> set[str]:
             named = {f"{node.module}.{alias.name}" for alias in node.names}
             names |= named if named <= MODULES else named | {node.module}
         elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1].strip("_") == "import_module":
-            names |= {each.value for each in node.args if isinstance(each, ast.Constant)}
+            names |= {each.value for each in node.args if isinstance(each, ast.Constant)}  # type: ignore[misc]
     return {name for name in names if name.split(".")[0] == "rocketcore"}
 
 

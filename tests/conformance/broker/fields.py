@@ -95,7 +95,7 @@ def requests() -> dict[int, Asked]:
         if name != "defaultTopic"
     }
     config["topicName"] = config.pop("topic")
-    config["attributes"] = {}
+    config["attributes"] = {}  # type: ignore[assignment]
     short = send_fields(TOPIC, j="0", k="false", l="16", m="false", n=BROKER)
     letters = {
         "a": "producerGroup", "b": "topic", "c": "defaultTopic", "d": "defaultTopicQueueNums", "e": "queueId",
@@ -304,7 +304,7 @@ def outcomes(connection: Connection, code: int, asked: Asked) -> dict[str, int]:
 def recorded(code: int) -> dict[str, int]:
     """What Apache's answered to a request and all that is made of it."""
     found = dict(json.loads(RECORDED.read_text("ascii"))[str(code)])
-    return {each.name: found.get(each.name, found["as it is"]) for each in varied(requests()[code])}
+    return {each.name: found.get(each.name, found["as it is"]) for each in varied(requests()[code])}  # type: ignore[misc]
 
 
 def ours(code: int) -> dict[str, int]:

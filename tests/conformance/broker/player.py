@@ -132,14 +132,14 @@ class Player(PopSteps):
 
     # Messages
 
-    def _put(self, message: Mapping[str, Any], queue: int, said: Mapping[str, str], **more: str) -> Answer:
+    def _put(self, message: Mapping[str, Any], queue: int, said: Mapping[str, str], **more: Any) -> Answer:
         fields = send_fields(self._topic(message["topic"]), queue=queue, said=self._said(message, said), **more)
         return self._note(message, self._control.ask(310, fields, self._body(message)))
 
     def _send(
         self, queue: int, said: dict[str, str], sys_flag: int, reconsumed: int | None, long: bool, **message: Any
     ) -> Any:
-        more = {} if reconsumed is None else {"j": str(reconsumed)}
+        more: dict[str, Any] = {} if reconsumed is None else {"j": str(reconsumed)}
         fields = send_fields(
             self._topic(message["topic"]), queue=queue, said=self._said(message, said), sys_flag=sys_flag, **more
         )
@@ -451,7 +451,7 @@ class Player(PopSteps):
     # Topics, groups and figures
 
     def _make_topic(self, topic: int, readers: int, writers: int, perm: int, order: str, attributes: str | None) -> Any:
-        more = {} if attributes is None else {"attributes": attributes}
+        more: dict[str, Any] = {} if attributes is None else {"attributes": attributes}
         fields = topic_fields(self._topic(topic), perm=perm, **more)
         fields |= {"readQueueNums": str(readers), "writeQueueNums": str(writers), "order": order}
         return self._seen(self._control.ask(17, fields))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.conformance.broker.connection import Connection, consumer
@@ -50,7 +52,7 @@ def test_a_commit_while_a_reset_waits(broker: Connection) -> None:
 @pytest.mark.parametrize("zero", [None, "true", "false"])
 def test_an_offset_that_nobody_committed(broker: Connection, zero: str | None) -> None:
     topic, group = broker.topic(queues=2), broker.group()
-    more = {} if zero is None else {"setZeroIfNotFound": zero}
+    more: dict[str, Any] = {} if zero is None else {"setZeroIfNotFound": zero}
     answer = broker.ask(14, at(group, topic, **more))
     if zero == "false":
         assert (answer.code, answer.remark) == (22, "Not found, do not set to zero, maybe this group boot first")

@@ -17,7 +17,7 @@ def query(broker: Connection, topic: str, key: str, count: int = 32, **more: str
     return broker.ask(12, {**fields, **more})
 
 
-def found(broker: Connection, topic: str, key: str, bodies: list[bytes], **more: str) -> None:
+def found(broker: Connection, topic: str, key: str, bodies: list[bytes], **more: Any) -> None:
     """Apache's index is a moment later than its answer to a send."""
     broker.eventually(lambda: query(broker, topic, key, **more).code == 0)
     assert query(broker, topic, key, **more).bodies == bodies

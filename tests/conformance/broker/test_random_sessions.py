@@ -62,10 +62,10 @@ class Players:
                     (step.kind, [player.play(step) for player in players]),
                     ("offsets", [player.sweep() for player in players]),
                 ):
-                    where = find_difference(*answers, what)
+                    where = find_difference(*answers, what)  # type: ignore[call-arg]
                     if where is not None:
                         return Difference(played, where)
-            where = find_difference(*(player.last_look() for player in players), "the last look")
+            where = find_difference(*(player.last_look() for player in players), "the last look")  # type: ignore[call-arg]
             return None if where is None else Difference(played, where)
 
 

@@ -138,7 +138,7 @@ def ended_with(query: StreamingQuery, seconds: float) -> StreamingQueryException
     from pyspark.errors import StreamingQueryException
 
     try:
-        query.awaitTermination(seconds)
+        query.awaitTermination(seconds)  # type: ignore[arg-type]
     except StreamingQueryException as error:
         return error
     return None

@@ -56,7 +56,7 @@ def batch(data: bytes, spare: int) -> None:
 def put(block: memoryview, rows: np.ndarray[tuple[int, int], np.dtype[np.int64]], want: list[Element]) -> None:
     out, results = np.zeros(8192, np.uint8), np.zeros((len(rows), kernel.PUT_COLUMNS), np.int64)
     size = kernel.put_batch(
-        out, 7, len(out), 1 << 30, block, rows, len(want), topic=b"T", queue_id=1, queue_offset=50, sys_flag=0,
+        out, 7, len(out), 1 << 30, block, rows, len(want), topic=b"T", queue_id=1, queue_offset=50, sys_flag=0,  # type: ignore[arg-type]
         born_timestamp=1, born_host=HOST, store_timestamp=2, store_host=HOST, reconsume_times=0, results=results,
     )  # fmt: skip
     if size == -1:

@@ -49,7 +49,18 @@ def locate(decided: Decided, offset: int) -> Window | None:
         return None
     units = UNITS[UNIT_SIZE * (offset - FIRST) : UNIT_SIZE * (Found.max_offset - FIRST)]
     return Window(
-        Found, units, offset, 3, (3, 1 << 20, 3, 1 << 20), 0, None, True, LOG, START, False, (START, START + len(LOG))
+        Found,  # type: ignore[arg-type]
+        units,
+        offset,
+        3,
+        (3, 1 << 20, 3, 1 << 20),
+        0,
+        None,
+        True,
+        LOG,
+        START,
+        False,
+        (START, START + len(LOG)),
     )
 
 

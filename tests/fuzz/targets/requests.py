@@ -71,7 +71,7 @@ def check_sends(stream: bytes, block: memoryview, rows: Any, heads: Any, read: l
     first = 0
     while first < len(read):
         out[:] = 0
-        done = sends_kernel.scan_send(block, rows, heads, first, len(read), out, scratch)
+        done = sends_kernel.scan_send(block, rows, heads, first, len(read), out, scratch)  # type: ignore[arg-type]
         assert done > 0
         texts = [check_send(stream, out[i], read[first + i], bytes(scratch)) for i in range(done)]
         store(stream, block, scratch, out, done, texts)
@@ -111,7 +111,7 @@ def store(stream: bytes, block: memoryview, scratch: Any, sends: Any, count: int
             first += 1
             continue
         stored = sends_kernel.put_records(
-            out, at, len(out), 1 << 30, block, scratch, sends, first, count, topic=topic, next_offsets=next_offsets,
+            out, at, len(out), 1 << 30, block, scratch, sends, first, count, topic=topic, next_offsets=next_offsets,  # type: ignore[arg-type]
             born_host=HOST, store_host=HOST, store_timestamp=1_700_000_000_000, extra_properties=EXTRA, max_body=64,
             results=results,
         )  # fmt: skip

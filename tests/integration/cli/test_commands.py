@@ -431,7 +431,7 @@ def test_one_timeout_for_a_whole_command(rocket: Rocket, cluster: LocalCluster, 
 
 def test_a_person_may_take_time(monkeypatch: pytest.MonkeyPatch, rocket: Rocket, topic: str) -> None:
     class Slow(Terminal):
-        def readline(self, *_: Any) -> str:
+        def readline(self, *_: Any) -> str:  # type: ignore[override]
             time.sleep(0.6)
             return f"{topic}\n"
 

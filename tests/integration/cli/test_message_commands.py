@@ -340,10 +340,10 @@ def test_bodies_are_the_content_of_files_of_any_name(
     rows = [json.loads(line) for line in out.splitlines()]
     found = [row["body"].encode() if "body" in row else base64.b64decode(row["body_base64"]) for row in rows]
     assert found == [b"body of " + name + b"\r\n\n" for name in names]
-    for name in ("absent[1]", "latin-\udce9-absent", ".", ""):
+    for name in ("absent[1]", "latin-\udce9-absent", ".", ""):  # type: ignore[assignment]
         code, _, err = rocket("produce", "bodies-of-files", "-q", f"@{name}")
         assert (code, "Traceback" in err) == (2, False), err
-        assert f"{printable(name)}: " in err
+        assert f"{printable(name)}: " in err  # type: ignore[arg-type]
 
 
 def test_lines_of_text_are_bodies_as_they_stand(rocket: Rocket) -> None:

@@ -204,7 +204,7 @@ def test_a_setting_that_counts_later_is_not_shown_as_one_in_effect(
     def get(name: str) -> dict[str, str]:
         assert run([*at, "get", broker, name]) == 0
         [row] = json.loads(capsys.readouterr().out)
-        return row  # type: ignore[no-any-return]
+        return row
 
     for name, value, before, remark in (
         ("fileReservedTime", "48", "72", "from the next start on: fileReservedTime"),

@@ -169,24 +169,24 @@ def _walk(folder: Path, seconds: str, servers: dict[str, str]) -> dict[str, dict
             import_module(f"rocketcore.cli.{entry.module}")
     for name in ("rocketcore.cli.shell.budget", "rocketcore.cli.shell.failures", "rocketcore.client.sync", "uvloop"):
         import_module(name)
-    todo = [(name, verb) for verb in ARGUMENTS for name in servers]
+    todo = [(name, each) for each in ARGUMENTS for name in servers]
     running: dict[int, tuple[str, str]] = {}
     found: dict[str, dict[str, Outcome]] = {name: {} for name in servers}
     while todo or running:
         while todo and len(running) < AT_ONCE:
-            name, verb = todo.pop(0)
-            file = folder / f"{name}-{verb}".replace(" ", "-")
+            name, words = todo.pop(0)
+            file = folder / f"{name}-{words}".replace(" ", "-")
             file.with_name(f"{file.name}.jsonl").write_text('{"body": "x"}\n')
             file.with_name(f"{file.name}.json").write_text(METADATA)
             pid = os.fork()
             if not pid:
-                _run(verb, servers[name], seconds, file)
-            running[pid] = name, verb
+                _run(words, servers[name], seconds, file)
+            running[pid] = name, words
         pid, status = os.wait()
-        name, verb = running.pop(pid)
-        file = folder / f"{name}-{verb}".replace(" ", "-")
+        name, words = running.pop(pid)
+        file = folder / f"{name}-{words}".replace(" ", "-")
         out, err, took = (Path(f"{file}.{kind}").read_text() for kind in ("out", "err", "seconds"))
-        found[name][verb] = Outcome(os.waitstatus_to_exitcode(status), float(took), out, err)
+        found[name][words] = Outcome(os.waitstatus_to_exitcode(status), float(took), out, err)
     return found
 
 

@@ -28,7 +28,7 @@ class Browser:
     def __init__(self, client: TestClient) -> None:
         self.client = client
 
-    def get(self, address: str, **headers: str) -> httpx.Response:
+    def get(self, address: str, **headers: str) -> Any:
         return self.client.get(address, headers=headers, follow_redirects=False)
 
     def api(self, address: str) -> Any:
@@ -42,7 +42,7 @@ class Browser:
         assert found is not None, f"no hidden field {name}"
         return html.unescape(found[1])
 
-    def send(self, shown: str, address: str, fields: dict[str, object], **headers: str) -> httpx.Response:
+    def send(self, shown: str, address: str, fields: dict[str, object], **headers: str) -> Any:
         """Load the page ``shown``, fill in its form and send that; cookies and tokens are its own."""
         page = self.get(shown)
         assert page.status_code == 200, page.text

@@ -73,7 +73,7 @@ def open_page(chromium: Browser, address: str, complaints: list[str]) -> Iterato
 
     def make(*, width: int = 1280, theme: str = "light", language: str = "en", scripts: bool = True) -> Page:
         context = chromium.new_context(
-            base_url=address, viewport={"width": width, "height": 800}, color_scheme=theme, locale=language,
+            base_url=address, viewport={"width": width, "height": 800}, color_scheme=theme, locale=language,  # type: ignore[arg-type]
             java_script_enabled=scripts, reduced_motion="reduce",
         )  # fmt: skip
         contexts.append(context)
@@ -101,7 +101,7 @@ def faults_of(page: Page, name: str) -> Iterator[str]:
     page.evaluate(AXE)
     for number, (width, theme) in enumerate(LOOKS):
         page.set_viewport_size({"width": width, "height": 800})
-        page.emulate_media(color_scheme=theme)
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
         if page.evaluate("document.documentElement.scrollWidth") > width:
             yield f"{name}: wider than its window of {width}"
         if tall := page.evaluate(TALL):

@@ -118,7 +118,7 @@ def test_an_import_goes_on_only_with_the_same(rocket: Rocket, topic: str, monkey
             code, _, err = rocket(*command)
         assert (code, f"messages of {name} are stored in {target}; the same command" in err) == (130, True), err
         assert "was begun with tag –, not x" in rocket(*command, "--tag", "x")[2]
-        assert "is in use" in _while_locked(notes, lambda command=command: rocket(*command)[2])
+        assert "is in use" in _while_locked(notes, lambda command=command: rocket(*command)[2])  # type: ignore[misc]
         data = Path(name).read_bytes()
         if form == "jsonl":
             Path(name).write_bytes(data.replace(b"queue_id", b"queue-id"))

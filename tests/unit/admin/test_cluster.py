@@ -145,7 +145,7 @@ def test_data_versions() -> None:
     assert isinstance(versions["c:9876"], ConnectError)
     for broker, broker_id in (("nobody", 0), ("m", 5)):
         with pytest.raises(RouteNotFound):
-            run(servers, "abc", lambda admin, b=broker, i=broker_id: admin.data_versions(b, broker_id=i))
+            run(servers, "abc", lambda admin, b=broker, i=broker_id: admin.data_versions(b, broker_id=i))  # type: ignore[misc]
 
 
 def status_servers() -> Servers:
@@ -258,7 +258,7 @@ def test_topics_are_registered_only_where_that_can_be_done() -> None:
     }
 
     def register(broker: str, version: int) -> Servers:
-        servers = Servers(a=answering(table, version))
+        servers = Servers(a=answering(table, version))  # type: ignore[arg-type]
         run(servers, "a", lambda admin: admin.register_topic("t", [QueueData(broker, 4, 4, 6)]))
         return servers
 

@@ -111,7 +111,7 @@ def test_arrow_files_and_streams(tmp_path: Path, stream: bool) -> None:
             assert found.rows == (None if stream else 10)
             bodies = [body for piece in found.pieces(first, None) for body in piece.payload["body"].to_pylist()]
         assert bodies == [b"%d" % n for n in range(first, 10)]
-    found = open_columns(io.BytesIO(path.read_bytes()), "arrow", {}, None, pipe=True) if stream else None
+    found = open_columns(io.BytesIO(path.read_bytes()), "arrow", {}, None, pipe=True) if stream else None  # type: ignore[assignment]
     assert found is None or sum(piece.rows for piece in found.pieces(0, None)) == 10
 
 
@@ -248,7 +248,7 @@ def test_a_signal_ends_a_pipe_behind_what_was_read_of_it() -> None:
 
 def test_what_stands_before_damage_of_a_compressed_pipe_is_sent() -> None:
     packed = gzip.compress(b'{"body": "a"}\n' * 2)[:-8]
-    source = LineSource(gzip.GzipFile(fileobj=io.BytesIO(packed)), "T", None, Checksum(), pipe=True)
+    source = LineSource(gzip.GzipFile(fileobj=io.BytesIO(packed)), "T", None, Checksum(), pipe=True)  # type: ignore[arg-type]
     pieces = source.pieces(0, None)
     assert next(pieces).rows == 2
     with pytest.raises(DamagedFile, match="it cannot be read behind line 2"):

@@ -21,7 +21,7 @@ ROWS = [
 COLUMNS = [Column("topic"), Column("queues"), Column("last_at", "LAST"), Column("brokers", wide=True)]
 
 
-def shown(output: str, show: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> str:
+def shown(output: str, show: Callable[[], object], capsys: pytest.CaptureFixture[str]) -> str:
     with click.Context(click.Command("x"), obj=Settings(output=output)):
         show()
     return capsys.readouterr().out

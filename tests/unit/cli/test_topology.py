@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -13,7 +14,7 @@ from rocketcore.protocol.bodies.route import BrokerData, ClusterInfo
 
 A = BrokerData("one", "broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"}, zone_name="z")
 B = BrokerData("two", "broker-b", {0: "10.0.0.3:1"})
-VIEWS = {
+VIEWS: dict[str, Any] = {
     "n1:9876": ClusterInfo({"broker-b": B, "broker-a": A}, {"two": ["broker-b"], "one": ["broker-a"]}),
     "n2:9876": ClusterInfo({"broker-a": A}, {"one": ["broker-a"]}),
     "n3:9876": ConnectError("nobody there"),
@@ -75,7 +76,7 @@ def test_svg(topology: Topology) -> None:
     texts = [text.text for text in root.iter(f"{names}text")]
     assert {"one", "two", "broker-a", "broker-a slave 1", "10.0.0.3:1", "n3:9876"} <= set(texts)
     kinds = [rect.get("class") for rect in root.iter(f"{names}rect")]
-    assert sorted(kinds) == sorted(["cluster"] * 2 + ["server"] * 2 + ["server away"] + ["master"] * 2 + ["slave"])
+    assert sorted(kinds) == sorted(["cluster"] * 2 + ["server"] * 2 + ["server away"] + ["master"] * 2 + ["slave"])  # type: ignore[type-var]
     width, height = int(root.get("width", 0)), int(root.get("height", 0))
     for rect in root.iter(f"{names}rect"):
         assert int(rect.get("x", -1)) + int(rect.get("width", 0)) <= width

@@ -149,7 +149,7 @@ def test_what_is_lost_is_not_called_repaired(root: Path, capsys: pytest.CaptureF
     assert [each["kind"] for each in said["repaired"]] == ["queue"]  # type: ignore[attr-defined]
     assert said["lost"] == [{"topic": "T", "queue_id": 0, "from": 2, "to": 3}]
     [place] = said["lost_bytes"]  # type: ignore[misc]
-    assert (place["file"], place["position"], place["bytes"]) == (f"commitlog/{0:020d}", 2 * size, size)  # type: ignore[index]
+    assert (place["file"], place["position"], place["bytes"]) == (f"commitlog/{0:020d}", 2 * size, size)
     assert run(["broker", "verify", str(root)]) == 0
     out = capsys.readouterr().out
     assert "\nlost:\nTOPIC  QUEUE  FROM  TO\nT          0     2   3\n" in out

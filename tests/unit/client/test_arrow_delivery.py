@@ -165,7 +165,7 @@ class Brokers:
 
     async def _deliver(self, count: int) -> SendSummary:
         remoting = self.remoting
-        instance = ClientInstance(ClientConfig(namesrv=["n:1"]), remoting, Hasty(), clock=remoting.clock)
+        instance = ClientInstance(ClientConfig(namesrv=("n:1",)), remoting, Hasty(), clock=remoting.clock)
         summary = SendSummary()
         sender = body_sender(instance, "g", 3.0)
         bodies = BodyDelivery(sender, summary, timeout=3.0, delivery_timeout=120.0, max_in_flight=2)

@@ -26,9 +26,9 @@ from tests.unit.client.opcodes import counted_opcodes
 
 
 def arrow_sender(remoting: FakeRemoting, runtime: Runtime | None = None, **settings: Any) -> RecordBatchSender:
-    config = ProducerConfig(namesrv=["n:1"], group="g")
+    config = ProducerConfig(namesrv=("n:1",), group="g")
     runtime = runtime or ManualRuntime(remoting.clock)
-    instance = ClientInstance(ClientConfig(namesrv=["n:1"]), remoting, runtime, clock=remoting.clock)
+    instance = ClientInstance(ClientConfig(namesrv=("n:1",)), remoting, runtime, clock=remoting.clock)
     return RecordBatchSender(Sender(config, instance, remoting.clock), SendSettings(**{"topic": "T", **settings}))
 
 
@@ -250,7 +250,7 @@ def test_without_a_loop_no_rows_wait() -> None:
 def test_one_task_after_the_other_has_the_same_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     monkeypatch.setattr(send_buffers, "_kept", type(send_buffers._kept)(maxlen=send_buffers.KEPT_BUFFERS))
-    kind = send_buffers.SendBuffer
+    kind = send_buffers.SendBuffer  # type: ignore[attr-defined]
     monkeypatch.setattr(send_buffers, "SendBuffer", lambda size: made.append(size) or kind(size))
     for _ in range(3):
         sender = arrow_sender(FakeRemoting({"T": route("a", "b")}), batch_bytes=1000, max_in_flight=4)

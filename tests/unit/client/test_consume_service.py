@@ -459,7 +459,7 @@ def test_drain_says_when_handlers_do_not_end() -> None:
     async def body() -> None:
         harness = Harness()
         release = threading.Event()
-        harness.service.set_handler("T", lambda message: release.wait(5))
+        harness.service.set_handler("T", lambda message: release.wait(5))  # type: ignore[arg-type, return-value]
         harness.fill(1)
         assert not await harness.service.drain(0.02)
         release.set()
@@ -483,7 +483,7 @@ def test_a_message_on_request_is_handled_apart() -> None:
         assert await harness.service.run_once(lambda received: None, message) == (CMResult.CR_SUCCESS, None)
         assert await harness.service.run_once(later, message) == (CMResult.CR_LATER, None)
         assert await harness.service.run_once(raising, message) == (CMResult.CR_LATER, None)
-        result, remark = await harness.service.run_once(lambda received: 1 / 0, message)
+        result, remark = await harness.service.run_once(lambda received: 1 / 0, message)  # type: ignore[arg-type, return-value]
         assert (result, remark) == (CMResult.CR_THROW_EXCEPTION, "ZeroDivisionError: division by zero")
         assert await harness.service.run_once(lambda received: sys.exit(3), message) == (
             CMResult.CR_THROW_EXCEPTION,

@@ -106,7 +106,7 @@ def test_the_queues_of_a_broker_that_hangs_hold_up_no_others() -> None:
         wire(consumer, broker)
         consumer.first_offset = first_offset  # type: ignore[method-assign]
         owned: list[MessageQueue] = []
-        consumer.own = lambda queue, offset: owned.append(queue)  # type: ignore[method-assign]
+        consumer.own = lambda queue, offset: owned.append(queue)  # type: ignore[assignment, method-assign, return-value]
         share = [MessageQueue("T", name, number) for name in ("a", "b") for number in range(4)]
         assert await consumer._take_share("T", share) == (True, False)
         assert owned == share[4:]
@@ -130,7 +130,7 @@ def test_a_broker_that_hangs_is_waited_for_once_a_round_not_for_each_topic() -> 
         wire(consumer, Group())
         consumer.first_offset = first_offset  # type: ignore[method-assign]
         owned: list[MessageQueue] = []
-        consumer.own = lambda queue, offset: owned.append(queue)  # type: ignore[method-assign]
+        consumer.own = lambda queue, offset: owned.append(queue)  # type: ignore[assignment, method-assign, return-value]
         for topic in "TUV":
             await consumer._take_share(topic, [MessageQueue(topic, name, 0) for name in "ab"])
         assert sorted(asked) == ["a", "b", "b", "b"]

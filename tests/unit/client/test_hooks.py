@@ -69,7 +69,7 @@ class SentTraces:
     arrived: threading.Semaphore
 
     def __init__(self, *, config: ProducerConfig) -> None:
-        type(self).config = config
+        type(self).config = config  # type: ignore[attr-defined]
 
     def send(self, topic: Message) -> None:
         type(self).sent.append(topic)
@@ -184,7 +184,7 @@ def test_sends_are_traced(traces: type[SentTraces]) -> None:
     assert (trace.kind, trace.keys, trace.store_host) == (TracedKind.ORDER, "k1 k2", "a:1")
     [message] = traces.sent
     assert (message.topic, message.keys) == ("RMQ_SYS_TRACE_TOPIC", (result.msg_id, "k1", "k2"))
-    assert traces.config.group.startswith("_INNER_TRACE_PRODUCER-pg-PRODUCE-")
+    assert traces.config.group.startswith("_INNER_TRACE_PRODUCER-pg-PRODUCE-")  # type: ignore[attr-defined]
 
 
 def test_a_send_without_an_answer_is_traced_once_it_has_left(

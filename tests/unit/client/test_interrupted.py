@@ -97,7 +97,7 @@ def test_a_send_that_is_interrupted_strands_nothing(thread: LoopThread, group: s
         hosted = Hosted(thread)
         futures = {1: hosted.send(group)}
         with contextlib.suppress(Stop):
-            futures[2] = interruption.during(lambda hosted=hosted: hosted.send(group))
+            futures[2] = interruption.during(lambda hosted=hosted: hosted.send(group))  # type: ignore[misc]
         if more:
             futures[3] = hosted.send(group)
         for future in futures.values():

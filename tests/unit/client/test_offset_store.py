@@ -135,7 +135,7 @@ async def keep(store: RemoteOffsetStore) -> None:
     await store.keep([QUEUE])
 
 
-WAYS: dict[str, Callable[[RemoteOffsetStore], Awaitable[None]]] = {
+WAYS: dict[str, Callable[[RemoteOffsetStore], Awaitable[object]]] = {
     "at intervals": keep,
     "close": lambda store: store.persist(),
     "commit": lambda store: store.persist(commit=True),

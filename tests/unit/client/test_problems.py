@@ -303,7 +303,7 @@ def test_that_no_name_server_answers_is_told_at_once(
     kind: type[GroupConsumer], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:
-        consumer = kind("127.0.0.1:1", group="G")  # type: ignore[arg-type]
+        consumer = kind("127.0.0.1:1", group="G")  # type: ignore[arg-type, call-arg]
         consumer.add_subscription("T", None, None)
         await consumer.start()
         assert [record.message[:44] for record in caplog.records if record.levelno >= logging.WARNING] == [
@@ -319,7 +319,7 @@ def test_a_consumer_that_is_closed_while_it_starts_says_nothing(
     kind: type[GroupConsumer], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body() -> None:
-        consumer = kind("127.0.0.1:1", group="G")  # type: ignore[arg-type]
+        consumer = kind("127.0.0.1:1", group="G")  # type: ignore[arg-type, call-arg]
         consumer.add_subscription("T", None, None)
         starting = asyncio.create_task(consumer.start())
         await asyncio.sleep(0)

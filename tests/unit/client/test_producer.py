@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -263,7 +264,7 @@ def test_the_time_that_name_servers_take_is_not_added_to_the_deadline() -> None:
 )
 @pytest.mark.parametrize("what", ["send", "send_batch", "half"])
 def test_an_attempt_leaves_time_for_those_that_may_follow(
-    brokers: str, settings: dict[str, float], timeout: float, shares: list[float], what: str
+    brokers: str, settings: dict[str, Any], timeout: float, shares: list[float], what: str
 ) -> None:
     clock = ManualClock()
 
@@ -283,7 +284,7 @@ def test_an_attempt_leaves_time_for_those_that_may_follow(
         "half": partial(sender.send_half, message, queue=None),
     }
     with pytest.raises(RequestTimeout):
-        run_sync(calls[what](timeout=timeout))
+        run_sync(calls[what](timeout=timeout))  # type: ignore[operator]
     assert remoting.timeouts == pytest.approx(shares, abs=0.06)  # a pause is drawn by lot
 
 
@@ -291,7 +292,7 @@ def test_an_attempt_leaves_time_for_those_that_may_follow(
 def test_a_chosen_queue_gets_one_attempt(arguments: dict[str, object]) -> None:
     remoting = FakeRemoting(TWO, lambda address, request: ConnectionLost("gone"))
     with pytest.raises(ConnectionLost):
-        run_sync(producer(remoting).send("T", b"x", **arguments))  # type: ignore[arg-type]
+        run_sync(producer(remoting).send("T", b"x", **arguments))  # type: ignore[call-overload]
     assert len(remoting.asked) == 1
 
 
@@ -458,9 +459,9 @@ def test_properties_that_no_broker_takes_are_refused_before_sending() -> None:
 def test_contradictory_arguments_are_refused() -> None:
     sender = producer(FakeRemoting(ONE))
     with pytest.raises(ConfigError):
-        run_sync(sender.send(Message("T", b"x"), b"y"))
+        run_sync(sender.send(Message("T", b"x"), b"y"))  # type: ignore[call-overload]
     with pytest.raises(ConfigError):
-        run_sync(sender.send("T"))
+        run_sync(sender.send("T"))  # type: ignore[call-overload]
 
 
 def test_the_brokers_words_are_in_the_error() -> None:
@@ -503,7 +504,7 @@ def test_a_long_batch_is_sent_from_where_it_lies(signed: bool) -> None:
     request = target.request(outgoing_batch(body, ()), 1)
     head, last = request.pieces()
     assert last is body
-    assert head + bytes(body) == request.encode()
+    assert head + bytes(body) == request.encode()  # type: ignore[operator]
 
 
 def test_the_ids_of_a_batch_are_asked_for_by_those_who_have_some() -> None:

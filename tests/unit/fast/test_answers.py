@@ -29,7 +29,7 @@ def answers(**changes: Any) -> ReadyAnswers:
 
 def question(topic: str | None = "orders", opaque: int = 1, kind: int = JSON, **changes: Any) -> bytes:
     fields = {} if topic is None else {"topic": topic}
-    values = {"code": 105, "flag": 0, "version": 401, "body": b"", "fields": {}} | changes
+    values: dict[str, Any] = {"code": 105, "flag": 0, "version": 401, "body": b"", "fields": {}} | changes
     fields |= values["fields"]
     return command.encode_frame(
         values["code"], 0, values["version"], opaque, values["flag"], None, fields, values["body"], kind

@@ -16,7 +16,7 @@ from tests.reference.consume_queue import Unit
 UNITS = [Unit(1000 * i, 100 + i, i % 3) for i in range(20)]
 
 
-def scan(units: list[Unit], codes: list[int] | None, *limits: int, capacity: int = 64, **disk: int) -> Any:
+def scan(units: list[Unit], codes: list[int] | None, *limits: int, capacity: int = 64, **disk: Any) -> Any:
     out = np.zeros((capacity, consume_queue.OUT_COLUMNS), np.int64)
     wanted = None if codes is None else np.array(codes, np.int64)
     max_count, max_bytes = limits or (1000, 1 << 40)

@@ -311,8 +311,8 @@ def test_wrong_windows_are_refused(change: dict[str, Any]) -> None:
 
 def test_its_room_is_made_once() -> None:
     asked: list[Any] = []
-    made = PullAnswers((11, 361), {}, {}, {}, asked.append, 64, VERSION)
+    made = PullAnswers((11, 361), {}, {}, {}, asked.append, 64, VERSION)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="once"):
-        PullAnswers.__init__(made, (11, 361), {}, {}, {}, asked.append, 128, VERSION)
+        PullAnswers.__init__(made, (11, 361), {}, {}, {}, asked.append, 128, VERSION)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="0 messages"):
-        PullAnswers((11, 361), {}, {}, {}, asked.append, 0, VERSION)
+        PullAnswers((11, 361), {}, {}, {}, asked.append, 0, VERSION)  # type: ignore[arg-type]

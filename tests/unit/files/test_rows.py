@@ -123,7 +123,7 @@ def test_encodings(tmp_path: Path, suffix: str, encoding: str, place: str | None
     }[suffix]
     data = text.encode(encoding)
     path = tmp_path / f"rows.{suffix}{packed}"
-    path.write_bytes({"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[packed](data))
+    path.write_bytes({"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[packed](data))  # type: ignore[operator]
     if place is None:
         assert "café" in read(path)[-1]
         assert "\ufeff" not in "".join(read(path))
@@ -146,7 +146,7 @@ def test_nothing_in_a_file(tmp_path: Path, suffix: str) -> None:
         "feather": [arrow(empty)],
     }
     text, _, packed = suffix.partition(".")
-    pack: Callable[[bytes], bytes] = {"": bytes, "gz": gzip.compress, "zst": zstandard.compress}[packed]
+    pack: Callable[[bytes], bytes] = {"": bytes, "gz": gzip.compress, "zst": zstandard.compress}[packed]  # type: ignore[assignment]
     for data in nothing[text]:
         path.write_bytes(pack(data))
         assert refusal(path) == f"{path.name} has no rows"

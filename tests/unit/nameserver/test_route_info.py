@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ class Table:
         digest: int | None = None,
         mappings: dict[str, TopicQueueMappingInfo] | None = None,
         filter_servers: list[str] | None = None,
-        **header: object,
+        **header: Any,
     ) -> RegisterResult | None:
         broker = BrokerRegistration(
             cluster=cluster,
@@ -62,7 +63,7 @@ class Table:
             address=address,
             ha_address=f"{address}0",
             **header,
-        )  # type: ignore[arg-type]
+        )
         registered = RegisteredTopics(
             version or DataVersion(0, 1, 1), dict.fromkeys(topics, numbers), mappings or {}, filter_servers
         )
@@ -104,7 +105,7 @@ def test_one_topic_from_an_unknown_id_is_refused_but_from_a_known_one_taken() ->
 
 def test_a_slave_hears_of_its_master_and_adds_no_topic() -> None:
     table = Table()
-    slave = {"broker_id": 1, "address": "10.0.0.2:1"}
+    slave: dict[str, Any] = {"broker_id": 1, "address": "10.0.0.2:1"}
     assert table.register("T", "U", **slave) == RegisterResult()
     table.register("T", "U")
     assert table.register("T", "W", "X", **slave) == RegisterResult("10.0.0.1:10", "10.0.0.1:1")
@@ -226,7 +227,7 @@ def test_a_lost_master_leaves_its_slave_and_the_topic() -> None:
 def test_an_acting_master_is_shown_read_only_in_a_copy() -> None:
     table = Table(support_acting_master=True)
     table.register("T", "U", enable_acting_master=True)
-    slave = {"broker_id": 2, "address": "10.0.0.2:1", "enable_acting_master": True}
+    slave: dict[str, Any] = {"broker_id": 2, "address": "10.0.0.2:1", "enable_acting_master": True}
     table.register("T", "U", **slave)
     table.routes.unregister_brokers([BrokerAddress("c", "a", "10.0.0.1:1", 0)])
     assert table.perm("T") == 4

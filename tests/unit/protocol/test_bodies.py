@@ -126,7 +126,7 @@ def plain(value: Any) -> Any:
         described = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name != "bits"}
         return {camel(name): item for name, item in described.items()} | {"bitSet": sorted(value.bit_set) or None}
     if isinstance(value, Body):
-        return {camel(f.name): plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {camel(f.name): plain(getattr(value, f.name)) for f in dataclasses.fields(value)}  # type: ignore[arg-type]
     if isinstance(value, MessageQueue):
         return {"topic": value.topic, "brokerName": value.broker, "queueId": value.queue_id}
     if isinstance(value, Enum):

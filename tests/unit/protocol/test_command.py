@@ -199,7 +199,7 @@ def test_pieces_are_the_frame(serialize_type: SerializeType, size: int) -> None:
     if size < PLACED_BODY_BYTES:
         assert pieces == request.encode()
     else:
-        assert b"".join(pieces) == request.encode()
+        assert b"".join(pieces) == request.encode()  # type: ignore[arg-type]
         assert pieces[1] is body
 
 

@@ -68,4 +68,4 @@ def test_offsets_are_read_as_java_reads_them(record: dict[str, Any]) -> None:
         with pytest.raises(DecodeError):
             parse(text)
         return
-    assert {"@".join(key): value for key, value in parse(text).items()} == (decoded or {})
+    assert {"@".join(key): value for key, value in parse(text).items()} == (decoded or {})  # type: ignore[attr-defined]

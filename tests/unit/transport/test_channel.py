@@ -145,7 +145,7 @@ def test_one_way_requests_get_no_answer() -> None:
     async def scenario() -> None:
         peer = Peer()
         seen = []
-        peer.serve(100, lambda channel, request: seen.append(request) or echo(channel, request))  # type: ignore[func-returns-value]
+        peer.serve(100, lambda channel, request: seen.append(request) or echo(channel, request))
         peer.receive(RemotingCommand.request(100, oneway=True), RemotingCommand.request(9999, oneway=True))
         await asyncio.sleep(0)
         assert len(seen) == 1

@@ -71,7 +71,7 @@ def test_what_is_accepted_within_a_machine_is_not_paced(
         protocol, peer = await place.connect()
         peer.close()
         sock = protocol.transport.get_extra_info("socket")
-        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")  # type: ignore[no-any-return]
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
 
     async def scenario(place: Place) -> None:
         assert await congestion(place) == b"reno"

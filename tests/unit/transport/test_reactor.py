@@ -111,7 +111,7 @@ def test_a_peer_that_ends_before_what_is_expected_has_come(run: Callable[[Scenar
             protocol.transport.expect(b"begin", 0, 1 << 20)
             peer.sendall(b"part")
         assert await protocol.lost is None
-        assert (protocol.calls, protocol.received, protocol.parts) == (["eof"], b"", [9])
+        assert (protocol.calls, protocol.received, protocol.parts) == (["eof"], b"", [9])  # type: ignore[comparison-overlap]
 
     run(scenario)
 
@@ -148,7 +148,7 @@ def test_a_turn_ends_after_some_rounds_or_when_it_takes_long(step: float, rounds
         protocol = Asked()
         transport = reactor.attach(ours, protocol, None)
         theirs.send(b"x")
-        reactor._ready()
+        reactor._ready()  # type: ignore[attr-defined]
         assert len(protocol.received) == rounds
         transport.abort()
         await protocol.lost

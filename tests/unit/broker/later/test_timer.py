@@ -195,7 +195,7 @@ def test_a_message_comes_when_it_is_time_and_not_before(scene: Scene) -> None:
     assert scene.bodies() == [b"now", b"delay"]
     scene.turn(0.1)
     assert scene.bodies() == [b"now", b"delay", b"at"]
-    assert scene.puts[-1] == ("T", 1, len(scene.store.records("T", 2)[-1]), 1, 2)
+    assert scene.puts[-1] == ("T", 1, len(scene.store.records("T", 2)[-1]), 1, 2)  # type: ignore[comparison-overlap]
 
 
 def test_what_is_delivered_says_how_it_waited(scene: Scene) -> None:

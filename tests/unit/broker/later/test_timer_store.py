@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,8 +220,11 @@ def test_many_wait_and_those_of_one_second_come_within_a_second(tmp_path: Path) 
     clock = ManualClock()
 
     async def run() -> None:
-        large = {"mapped_file_size_commit_log": 64 << 20, "mapped_file_size_consume_queue": 300_000 * UNIT_SIZE}
-        kind = {"flush_disk_type": FlushDiskType.ASYNC_FLUSH}
+        large: dict[str, Any] = {
+            "mapped_file_size_commit_log": 64 << 20,
+            "mapped_file_size_consume_queue": 300_000 * UNIT_SIZE,
+        }
+        kind: dict[str, Any] = {"flush_disk_type": FlushDiskType.ASYNC_FLUSH}
         async with running_store(tmp_path, clock=clock, **large, **kind) as store:
             timer = service(store, clock, tmp_path)
             due = clock.time_millis() + 60_000

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from rocketcore.broker.store import MessageStore, PutStatus
 from tests.fixtures.stores import SEGMENT_BYTES, FailingFiles, message, put, read_queue, running_store, stored
 
 BODY = bytes(30_000)
-FAST_SAVES = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
+FAST_SAVES: dict[str, Any] = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
 
 
 def run_in_subprocess(test: str, folder: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_what_becomes_of_what_timed_out_is_told(tmp_path: Path, fails: bool, sta
     clock = ManualClock()
 
     async def run() -> None:
-        alone = {"flush_consume_queue_thorough_interval": 10_000_000}
+        alone: dict[str, Any] = {"flush_consume_queue_thorough_interval": 10_000_000}
         async with running_store(tmp_path, files=files, clock=clock, **alone) as store:
             await put(store)
             end_offset = await put_slowly(store, files, clock)
@@ -180,7 +181,7 @@ def test_a_deletion_that_a_later_note_overtakes_stays(tmp_path: Path) -> None:
 
     async def run() -> None:
         files = SlowFiles()
-        settings = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
+        settings: dict[str, Any] = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
         async with running_store(tmp_path / "live", files=files, **settings) as store:
             for number in range(20):
                 topic = f"T{number}"
@@ -294,7 +295,7 @@ class ReportsOnce(FailingFiles):
 
 def test_a_lost_write_that_is_reported_once_is_never_noted_as_durable(tmp_path: Path) -> None:
     files = ReportsOnce()
-    settings = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
+    settings: dict[str, Any] = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
 
     async def run() -> None:
         async with running_store(

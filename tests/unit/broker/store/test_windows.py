@@ -36,7 +36,7 @@ class Puller:
         self.fields = {"topic": "T", "queueId": str(queue_id), "most": str(most), "tags": tags, "commitOffset": "0"}
         known: dict[bytes, Decided] = {question(self.request(0)): Told(lambda answer: None)}
         self.located = self.answered = 0
-        self.kernel = PullAnswers((11, 361), known, {}, store.windows, self.locate, MAX_RECORDS, VERSION)
+        self.kernel = PullAnswers((11, 361), known, {}, store.windows, self.locate, MAX_RECORDS, VERSION)  # type: ignore[arg-type]
 
     def request(self, offset: int) -> bytes:
         return request(fields=self.fields | {"queueOffset": str(offset)})

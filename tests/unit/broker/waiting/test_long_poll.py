@@ -254,7 +254,7 @@ def test_long_texts_are_held_within_bounds(field: str) -> None:
         most = MOST_TEXT // FILTER_HEADER_LIMIT
         kept = [[polls.hold(pull(each)) for _ in range(most)].count(True) for each in connections]
         assert kept == [most // 4] * 4 + [0, 0]
-        assert pulls[0].request.ext_fields is pulls[0].request.remark is None, "of the request only the head is kept"
+        assert pulls[0].request.ext_fields is pulls[0].request.remark is None, "of the request only the head is kept"  # type: ignore[comparison-overlap]
         assert polls.hold(PendingPull(connections[5], RemotingCommand(11), pull_header(0, 0), SELECT_ALL, 10.0))
         polls.channel_closed(connections[0])
         assert polls.hold(pull(connections[5]))

@@ -396,7 +396,7 @@ def test_units_that_come_to_the_files_while_a_begin_is_searched_are_looked_at(tm
                 return found
 
             loop = asyncio.get_running_loop()
-            one.store._log_begin._search = and_save  # type: ignore[method-assign]
+            one.store._log_begin._search = and_save  # type: ignore[assignment, method-assign]
             saved = one.store._queues.find("T", 0)
             assert saved is not None
             before = saved.saved
@@ -495,7 +495,7 @@ def test_a_damaged_unit_is_not_taken_for_one_of_a_deleted_file(
 
 def test_units_that_are_in_memory_only_follow_too(tmp_path: Path) -> None:
     async def run() -> None:
-        quiet = {"flush_interval_consume_queue": 10_000_000}
+        quiet: dict[str, Any] = {"flush_interval_consume_queue": 10_000_000}
         async with life(tmp_path, **quiet) as one:
             await one.fill(2)
             assert not (tmp_path / "consumequeue" / "T").exists()

@@ -20,6 +20,7 @@ import pytest
 from rocketcore._fast import commit_log as kernel
 from rocketcore._fast import mapped
 from rocketcore._fast.consume_queue import UnitCollector
+from rocketcore._fast.mapped import PaddedMap
 from rocketcore.broker.store import GetStatus
 from rocketcore.broker.store.file_system import FileSystem
 from rocketcore.broker.store.log.unreadable import READS, SECONDS, UnreadablePages
@@ -93,7 +94,7 @@ def fault_outside_of_a_guard(folder: Path) -> None:
     os.truncate(path, PAGE)
     with pytest.raises(OSError, match=f"the page at byte {PAGE} cannot be read"):
         mapped.read(data, 0, 2 * PAGE)
-    print(data[PAGE])
+    print(data[PAGE])  # type: ignore[index]
 
 
 @pytest.mark.parametrize("handlers", list(HANDLERS))
@@ -149,7 +150,7 @@ class HalfReadable(FileSystem):
         self._paths[fd] = path
         return fd
 
-    def map(self, fd: int, size: int) -> mmap.mmap:
+    def map(self, fd: int, size: int) -> mmap.mmap | PaddedMap:
         if self._paths[fd].name != self._name:
             return super().map(fd, size)
         copy = self._scratch / "copy"

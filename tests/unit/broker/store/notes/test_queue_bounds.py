@@ -7,6 +7,7 @@ import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_the_whole_is_due_when_records_outgrow_it() -> None:
     assert not BoundsEnd(2 * 1000 + ROOM + 1, 0, 1000).has_room
 
 
-OFTEN = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
+OFTEN: dict[str, Any] = {"flush_interval_consume_queue": 1, "flush_consume_queue_thorough_interval": 1}
 
 
 async def noted(store: MessageStore, root: Path) -> int:

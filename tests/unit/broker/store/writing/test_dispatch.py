@@ -8,6 +8,7 @@ import errno
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_what_is_dispatched_is_what_a_start_builds(tmp_path: Path) -> None:
             for number in range(300):
                 topic = rng.choice(["T", "T", "U", "Ünïcode", SCHEDULE_TOPIC])
                 properties = rng.choice([b"", b"TAGS\1a\2", b"TAGS\1b\2", b"DELAY\0012\2", b"DELAY\00199\2TAGS\1a\2"])
-                values = {"topic": topic, "queue_id": rng.randrange(3), "properties": properties}
+                values: dict[str, Any] = {"topic": topic, "queue_id": rng.randrange(3), "properties": properties}
                 if rng.random() < 0.3:
                     bodies = [b"%d" % number] * rng.randrange(1, 5)
                     batch = batch_kernel.encode_batch(bodies, [b"TAGS\1%d\2" % (one % 3) for one in range(len(bodies))])
