@@ -16,13 +16,38 @@ from prose_texts import KINDS, gathered
 
 ROOT = Path(__file__).resolve().parents[1]
 CLEAN = (
-    "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/applications.md", "docs/asyncio.md",
-    "docs/configuration.md", "docs/connecting.md", "docs/console.md", "docs/consuming.md", "docs/delivery.md",
-    "docs/from-other-tools.md", "docs/index.md", "docs/install.md", "docs/maintenance.md", "docs/operating.md",
-    "docs/operations.md", "docs/ordered.md", "docs/request-reply.md", "docs/sending.md", "docs/servers.md",
-    "docs/spark-streams.md", "docs/testing.md", "docs/tour.md", "docs/tracing.md", "docs/transactions.md",
-    "docs/troubleshooting.md", "docs/tutorial.md",
-)  # fmt: skip
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "docs/applications.md",
+    "docs/asyncio.md",
+    "docs/configuration.md",
+    "docs/connecting.md",
+    "docs/console.md",
+    "docs/consuming.md",
+    "docs/delivery.md",
+    "docs/from-other-tools.md",
+    "docs/index.md",
+    "docs/install.md",
+    "docs/maintenance.md",
+    "docs/operating.md",
+    "docs/operations.md",
+    "docs/ordered.md",
+    "docs/request-reply.md",
+    "docs/sending.md",
+    "docs/servers.md",
+    "docs/spark-cluster.md",
+    "docs/spark-options.md",
+    "docs/spark-streams.md",
+    "docs/spark-writing.md",
+    "docs/spark.md",
+    "docs/testing.md",
+    "docs/tour.md",
+    "docs/tracing.md",
+    "docs/transactions.md",
+    "docs/troubleshooting.md",
+    "docs/tutorial.md",
+)
 """A page joins when it is rewritten, and stays."""
 CLEAN_KINDS = ("help",)
 """Kinds of texts in the program, see ``prose_texts.py``; they join in the same way."""

@@ -60,27 +60,32 @@ class ConnectionOptions:
     """How the source and the sink reach the cluster."""
 
     name_server: str | None = option(
-        "nameServer", texts.read_name_servers, "name servers, joined by ;", aliases=("namesrv", "endpoints")
+        "nameServer",
+        texts.read_name_servers,
+        "addresses of name servers, separated by ;",
+        aliases=("namesrv", "endpoints"),
     )
     access_key: str | None = option("accessKey", texts.read_text, "name of the ACL account")
     secret_key: str | None = option("secretKey", texts.read_text, "secret of the ACL account", secret=True)
     namespace: str | None = option("namespace", texts.read_no_namespace, "namespace of topics and groups")
-    tls: bool = option("tls", texts.read_boolean, "encrypted connections", default=False)
-    tls_ca_file: str | None = option("tlsCaFile", texts.read_text, "authorities to trust, PEM; without it the system's")
-    tls_cert_file: str | None = option("tlsCertFile", texts.read_text, "the client's own certificate chain, PEM")
-    tls_key_file: str | None = option("tlsKeyFile", texts.read_text, "its private key, PEM")
-    tls_key_password: str | None = option("tlsKeyPassword", texts.read_text, "password of the key", secret=True)
+    tls: bool = option("tls", texts.read_boolean, "encrypt connections", default=False)
+    tls_ca_file: str | None = option(
+        "tlsCaFile", texts.read_text, "certificate authorities to trust, PEM; default: the system's"
+    )
+    tls_cert_file: str | None = option("tlsCertFile", texts.read_text, "certificate chain of the client, PEM")
+    tls_key_file: str | None = option("tlsKeyFile", texts.read_text, "private key of the client, PEM")
+    tls_key_password: str | None = option("tlsKeyPassword", texts.read_text, "password of the private key", secret=True)
     tls_verify: bool = option(
-        "tlsVerify", texts.read_boolean, "verify the servers' certificates and hosts", default=True
+        "tlsVerify", texts.read_boolean, "verify the certificates and host names of servers", default=True
     )
     tls_server_hostname: str | None = option(
-        "tlsServerHostname", texts.read_text, "the name that all certificates carry"
+        "tlsServerHostname", texts.read_text, "host name to expect in every certificate"
     )
     request_timeout: float = option(
-        "requestTimeoutMs", texts.read_millis, "limit of one request, milliseconds", default=10.0
+        "requestTimeoutMs", texts.read_millis, "time limit of one request, in milliseconds", default=10.0
     )
     broker_address_map: Mapping[str, str] | None = option(
-        "brokerAddressMap", texts.read_address_map, "JSON: address a broker gives itself → address to use"
+        "brokerAddressMap", texts.read_address_map, "JSON: address that a broker registers → address to connect to"
     )
 
     def __post_init__(self) -> None:
@@ -96,50 +101,50 @@ class ReadOptions(ConnectionOptions):
     """What is read, from where on, and in parts of which size: what batch queries and streams share."""
 
     topics: tuple[str, ...] = option(
-        "topic", texts.read_topics, "topics, joined by commas", default=(), aliases=("subscribe",)
+        "topic", texts.read_topics, "topics to read, separated by commas", default=(), aliases=("subscribe",)
     )
-    topic_pattern: str | None = option("subscribePattern", texts.read_pattern, "regular expression of topic names")
+    topic_pattern: str | None = option(
+        "subscribePattern", texts.read_pattern, "regular expression for whole topic names"
+    )
     assignment: tuple[MessageQueue, ...] = option(
-        "assign", texts.read_assignment, "JSON: topic → broker → queue ids", default=()
+        "assign", texts.read_assignment, "queues to read, as JSON: topic → broker → queue ids", default=()
     )
     starting_offsets: str | Mapping[MessageQueue, int] = option(
-        "startingOffsets", texts.read_offsets, "where to start", default="earliest"
+        "startingOffsets", texts.read_offsets, "offsets to start at", default="earliest"
     )
-    starting_timestamp: int | None = option(
-        "startingTimestamp", texts.read_timestamp, "first store time, ms or ISO 8601"
-    )
+    starting_timestamp: int | None = option("startingTimestamp", texts.read_timestamp, "store time to start at")
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         texts.read_boolean,
-        "fail where messages are gone or damaged; else leave them out",
+        "fail if messages are gone or damaged; false: leave them out",
         default=True,
     )
-    min_partitions: int | None = option(
-        "minPartitions", texts.read_count, "split queues until there are that many tasks"
-    )
+    min_partitions: int | None = option("minPartitions", texts.read_count, "split queues into at least this many tasks")
     max_partitions: int | None = option(
-        "maxPartitions", texts.read_count, "tasks at most: each reads several ranges, if need be"
+        "maxPartitions", texts.read_count, "use at most this many tasks; a task may read several ranges"
     )
-    max_records_per_partition: int | None = option("maxRecordsPerPartition", texts.read_count, "split longer ranges")
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition", texts.read_count, "split ranges with more messages"
+    )
     tag_expression: str = option("subExpression", texts.read_text, "tags to read, for example a || b", default="*")
     sql_expression: str | None = option(
-        "sqlExpression", texts.read_text, "SQL92 filter that the broker evaluates (its enablePropertyFilter)"
+        "sqlExpression", texts.read_text, "SQL92 filter; brokers need enablePropertyFilter=true"
     )
     include_properties: bool = option(
-        "includeProperties", texts.read_boolean, "adds the column properties", default=False
+        "includeProperties", texts.read_boolean, "add the column properties", default=False
     )
     include_hosts: bool = option(
-        "includeHosts", texts.read_boolean, "adds hosts, flags and log positions", default=False
+        "includeHosts", texts.read_boolean, "add columns with hosts, flags and log positions", default=False
     )
     group_id: str | None = option(
-        "groupId", texts.read_group, "consumer group named to the broker; a stream reports its offsets under it"
+        "groupId", texts.read_group, "consumer group named to brokers; a stream also reports its offsets under it"
     )
-    pull_batch_bytes: int = option("pullBatchBytes", texts.read_size, "bytes asked for in one pull", default=1 << 20)
+    pull_batch_bytes: int = option("pullBatchBytes", texts.read_size, "bytes to ask for in one pull", default=1 << 20)
     arrow_batch_bytes: int = option(
         "arrowBatchBytes", texts.read_size, "bytes in one record batch", default=RECORD_BATCH_BYTES
     )
     fetch_timeout: float = option(
-        "fetchTimeoutMs", texts.read_millis, "until then a pull is tried again, milliseconds", default=120.0
+        "fetchTimeoutMs", texts.read_millis, "how long to retry a failed pull, in milliseconds", default=120.0
     )
 
     def __post_init__(self) -> None:
@@ -169,7 +174,7 @@ class SourceOptions(ReadOptions):
     """What a batch query reads: from where to where."""
 
     ending_offsets: str | Mapping[MessageQueue, int] = option(
-        "endingOffsets", texts.read_offsets, "where to stop", default="latest"
+        "endingOffsets", texts.read_offsets, "offsets to stop before", default="latest"
     )
     ending_timestamp: int | None = option("endingTimestamp", texts.read_timestamp, "store time to stop before")
 
@@ -194,13 +199,13 @@ class StreamSourceOptions(ReadOptions):
     """What a stream reads, and how much of it at a time."""
 
     max_offsets_per_trigger: int | None = option(
-        "maxOffsetsPerTrigger", texts.read_count, "messages in one batch at most, of all queues together"
+        "maxOffsetsPerTrigger", texts.read_count, "most messages in one batch, all queues together"
     )
     min_offsets_per_trigger: int | None = option(
-        "minOffsetsPerTrigger", texts.read_count, "a batch waits until there are so many messages"
+        "minOffsetsPerTrigger", texts.read_count, "messages to wait for before a batch starts"
     )
     max_trigger_delay: float | None = option(
-        "maxTriggerDelay", texts.read_duration, "how long it waits for them at most; without it 15m"
+        "maxTriggerDelay", texts.read_duration, "longest wait for minOffsetsPerTrigger; default: 15m"
     )
 
     def __post_init__(self) -> None:
@@ -216,40 +221,40 @@ class StreamSourceOptions(ReadOptions):
 class SinkOptions(ConnectionOptions):
     """Where rows go, and how they are packed and sent."""
 
-    topic: str | None = option("topic", texts.read_topic, "topic of every row; without it the column topic is needed")
-    tags: str | None = option("tags", texts.read_tags, "tag of every row; faster than a column")
+    topic: str | None = option("topic", texts.read_topic, "topic for every row; without it, rows need a column topic")
+    tags: str | None = option("tags", texts.read_tags, "tag for every row; faster than a column")
     producer_group: str = option(
-        "producerGroup", texts.read_group, "producer group named to the broker", default="SPARK_SINK"
+        "producerGroup", texts.read_group, "producer group named to brokers", default="SPARK_SINK"
     )
     queue_selector: str = option(
         "queueSelector",
         texts.read_selector,
-        "roundrobin, or hash of shardingKey: the topic has to exist",
+        "roundrobin, or hash of shardingKey; for hash the topic must exist",
         default="roundrobin",
     )
     batch_bytes: int = option("batchBytes", texts.read_size, "bytes in one request", default=1 << 20)
-    max_in_flight: int = option("maxInFlight", texts.read_count, "requests without an answer, per task", default=4)
-    send_timeout: float = option("sendTimeoutMs", texts.read_millis, "limit of one attempt, milliseconds", default=10.0)
+    max_in_flight: int = option("maxInFlight", texts.read_count, "most unanswered requests of one task", default=4)
+    send_timeout: float = option(
+        "sendTimeoutMs", texts.read_millis, "time limit of one attempt, in milliseconds", default=10.0
+    )
     delivery_timeout: float = option(
-        "deliveryTimeoutMs", texts.read_millis, "until then a request is tried again, milliseconds", default=120.0
+        "deliveryTimeoutMs", texts.read_millis, "how long to retry a failed send, in milliseconds", default=120.0
     )
-    create_topic: bool = option(
-        "createTopic", texts.read_boolean, "a topic that does not exist is created", default=False
-    )
+    create_topic: bool = option("createTopic", texts.read_boolean, "create a topic that does not exist", default=False)
     ignore_system_columns: bool = option(
         "ignoreSystemColumns",
         texts.read_boolean,
-        "columns of a read that a write has no use for are left out",
+        "leave out columns of a read that cannot be written",
         default=False,
     )
     delivery_guarantee: str = option(
-        "deliveryGuarantee", texts.read_delivery_guarantee, "at-least-once", default="at-least-once"
+        "deliveryGuarantee", texts.read_delivery_guarantee, "at-least-once is the only one", default="at-least-once"
     )
     compression: str = option("compression", texts.read_no_compression, "none", default="none")
     write_id: int | None = option(
-        "writeId", texts.read_write_id, "hexadecimal; makes message ids the same in a second run"
+        "writeId", texts.read_write_id, "hexadecimal; a second run with the same id gives rows the same message ids"
     )
-    properties: Mapping[str, str] | None = option("properties", texts.read_properties, "JSON: properties of every row")
+    properties: Mapping[str, str] | None = option("properties", texts.read_properties, "JSON: properties for every row")
 
     def __post_init__(self) -> None:
         ConnectionOptions.__post_init__(self)

@@ -11,6 +11,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,9 @@ FIRST = {
     "docs/install.md": ("make setup", "make demo", "A week of earthquakes"),
     "docs/tour.md": ("producer.send_nowait(", "producer.request(", "def on_order(", "rmq.PullConsumer(",
                      "rmq.LocalCluster(", "rmq.read_arrow("),
-    "docs/spark-streams.md": ("spark.read.", "spark.readStream.format(\"rocketmq\")", "by_hand = "),
+    "docs/spark.md": ("events.groupBy(", "startingTimestamp"),
+    "docs/spark-streams.md": ("spark.readStream.format(\"rocketmq\")", "register(spark)"),
+    "docs/spark-writing.md": ("spark.read.", "by_hand = "),
 }  # fmt: skip
 """By page, what only one of its blocks has, in the page's order and in that of the tests below."""
 
@@ -194,8 +197,8 @@ def test_columns(shop: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ["README.md", "docs/spark-streams.md"])
-def test_spark(shop: str, spark: SparkSession, name: str) -> None:
+@pytest.mark.parametrize("name", ["README.md", "docs/spark-writing.md"])
+def test_a_copy_by_spark(shop: str, spark: SparkSession, name: str) -> None:
     def stored(topic: str) -> int:
         with rmq.Admin(shop) as admin, contextlib.suppress(TopicNotExist):
             return sum(bounds.max_offset for bounds in admin.topic_stats(topic).values())
@@ -203,8 +206,20 @@ def test_spark(shop: str, spark: SparkSession, name: str) -> None:
 
     before = stored("copies")
     printed = run(example("spark.read.", name), shop, spark=spark)
-    assert any("created" in line for line in printed)
+    assert any("created" in line for line in printed) == (name == "README.md")
     assert stored("copies") - before == stored("orders") > 0
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_table_of_spark(shop: str, spark: SparkSession) -> None:
+    assert any("created" in line for line in run(example("events.groupBy(", "docs/spark.md"), shop, spark=spark))
+    today = datetime.now(UTC).date()
+    text = example("startingTimestamp", "docs/spark.md")
+    for shown, day in (("2026-11-23", today - timedelta(days=1)), ("2026-11-24", today + timedelta(days=2))):
+        assert shown in text
+        text = text.replace(shown, day.isoformat())
+    assert any("order-1" in line for line in run(text, shop, spark=spark))
 
 
 @pytest.mark.spark
@@ -212,6 +227,7 @@ def test_spark(shop: str, spark: SparkSession, name: str) -> None:
 def test_a_stream_of_spark(shop: str, spark: SparkSession, tmp_path: Path) -> None:
     pytest.importorskip("pyspark.sql.streaming.datasource", reason="limits came with pyspark 4.2")
     names: dict[str, Any] = {"spark": spark}
+    exec(example("register(spark)", "docs/spark-streams.md"), names)
     text = example('spark.readStream.format("rocketmq")', "docs/spark-streams.md").replace("127.0.0.1:9876", shop)
     exec(text.replace('"checkpoints/', f'"{tmp_path}/c/').replace('"tables/', f'"{tmp_path}/t/'), names)
     table = names["table"]
@@ -230,7 +246,7 @@ def test_a_stream_of_spark(shop: str, spark: SparkSession, tmp_path: Path) -> No
 def test_streams_of_spark(shop: str, spark: SparkSession, tmp_path: Path) -> None:
     names: dict[str, Any] = {"spark": spark}
     text = (
-        example("by_hand = ", "docs/spark-streams.md")
+        example("by_hand = ", "docs/spark-writing.md")
         .replace("127.0.0.1:9876", shop)
         .replace("checkpoints/", f"{tmp_path}/")
     )

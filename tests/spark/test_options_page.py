@@ -1,4 +1,4 @@
-"""docs/spark.md against the source: every option of the source and the sink, and every column.
+"""docs/spark-options.md against the source: every option of the source and the sink, and every column.
 
 ``python -m tests.spark.test_options_page`` writes its tables anew.
 """
@@ -17,7 +17,7 @@ from rocketcore.spark import option_texts, schema
 from rocketcore.spark.options import ConnectionOptions, ReadOptions, SinkOptions, SourceOptions, StreamSourceOptions
 from tests.fixtures.pages import PAGES, table_of, write_tables
 
-PAGE = PAGES / "spark.md"
+PAGE = PAGES / "spark-options.md"
 TEST = "tests.spark.test_options_page"
 REFUSED = (option_texts.read_no_namespace, option_texts.read_no_compression)
 """Of options that are known only to be refused with a reason."""
