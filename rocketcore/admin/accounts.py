@@ -1,4 +1,4 @@
-"""AccountAdmin: who may do what at brokers with access control: users and policies of 5.3 and later, accounts of 4.x.
+"""AccessControl: who may do what at brokers with access control: users and policies of 5.3 and later, accounts of 4.x.
 
 Every broker has its own: a change goes to all members of all brokers, a list lays together what each says. Passwords,
 which brokers send in clear, are not kept. Our servers have no accounts and refuse (RequestNotSupported).
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from rocketcore.admin.base import AdminBase, no_broker
 from rocketcore.admin.requests import Request, done
+from rocketcore.admin.servers import Part, no_broker
 from rocketcore.codes import RequestCode
 from rocketcore.errors import ConfigError
 from rocketcore.protocol import fastjson
@@ -30,12 +30,12 @@ from rocketcore.protocol.headers.auth import (
 )
 
 if TYPE_CHECKING:
-    from rocketcore.protocol.bodies.auth import AclInfo
+    from rocketcore.protocol.bodies.auth import AclInfo, UserInfo
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.protocol.schema import Header
     from rocketcore.service import Deadline
 
-__all__ = ["ACTIONS", "Account", "AccountAdmin", "Accounts", "Policy", "User"]
+__all__ = ["ACTIONS", "AccessControl", "Account", "Accounts", "Policy", "User"]
 
 ACTIONS: Final = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 
@@ -96,7 +96,11 @@ class Accounts:
     white_addresses: Mapping[str, tuple[str, ...]]
 
 
-class AccountAdmin(AdminBase):
+T = TypeVar("T")
+E = TypeVar("E", User, Policy, Account)
+
+
+class AccessControl(Part):
     """The part of ``AsyncAdmin`` about accounts.
 
     Its methods raise RequestNotSupported by a broker without them, NoPermission or BrokerError for who may not,
@@ -110,17 +114,11 @@ class AccountAdmin(AdminBase):
         request = Request(
             RequestCode.AUTH_LIST_USER,
             "list of users",
-            lambda answer: [UserInfo.from_json(each) for each in _array(answer)],
+            lambda answer: [_user_in(UserInfo.from_json(each)) for each in _array(answer)],
             ListUsersRequestHeader(filter=containing or None),
         )
-        found: dict[User, list[str]] = {}
-        for address, users in (await self._asked_all(request, cluster, broker)).items():
-            for each in users:
-                user = User(each.username or "", each.user_type or "Normal", each.user_status or "enable")
-                found.setdefault(user, []).append(address)
-        return [
-            replace(each, brokers=tuple(at)) for each, at in sorted(found.items(), key=lambda item: item[0].username)
-        ]
+        found = _laid_together(await self._asked_all(request, cluster, broker))
+        return sorted(found, key=lambda each: each.username)
 
     async def create_user(
         self,
@@ -178,17 +176,11 @@ class AccountAdmin(AdminBase):
         request = Request(
             RequestCode.AUTH_LIST_ACL,
             "list of policies",
-            lambda answer: [AclInfo.from_json(each) for each in _array(answer)],
+            lambda answer: _entries(AclInfo.from_json(each) for each in _array(answer)),
             ListAclsRequestHeader(subject_filter=subject or None, resource_filter=resource or None),
         )
-        found: dict[Policy, list[str]] = {}
-        for address, acls in (await self._asked_all(request, cluster, broker)).items():
-            for policy in _entries(acls):
-                found.setdefault(policy, []).append(address)
-        return [
-            replace(each, brokers=tuple(at))
-            for each, at in sorted(found.items(), key=lambda item: (item[0].subject, item[0].resource, item[0].kind))
-        ]
+        found = _laid_together(await self._asked_all(request, cluster, broker))
+        return sorted(found, key=lambda each: (each.subject, each.resource, each.kind))
 
     async def grant(self, policy: Policy, *, cluster: str | None = None, broker: str | None = None) -> list[str]:
         """Put a policy in the place of the one for its subject and resource, or beside the others.
@@ -232,19 +224,10 @@ class AccountAdmin(AdminBase):
     async def accounts(self, *, cluster: str | None = None, broker: str | None = None) -> Accounts:
         """Return the accounts of 4.x; a broker without access control does not answer (Java: ``getAclConfig``)."""
         request = Request(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG, "list of accounts", _accounts_in)
-        found: dict[Account, list[str]] = {}
-        white: dict[str, tuple[str, ...]] = {}
-        for address, (accounts, addresses) in (await self._asked_all(request, cluster, broker)).items():
-            white[address] = addresses
-            for each in accounts:
-                found.setdefault(each, []).append(address)
-        return Accounts(
-            tuple(
-                replace(each, brokers=tuple(at))
-                for each, at in sorted(found.items(), key=lambda item: item[0].access_key)
-            ),
-            white,
-        )
+        answers = await self._asked_all(request, cluster, broker)
+        found = _laid_together({address: accounts for address, (accounts, _) in answers.items()})
+        white = {address: addresses for address, (_, addresses) in answers.items()}
+        return Accounts(tuple(sorted(found, key=lambda each: each.access_key)), white)
 
     async def put_account(
         self,
@@ -293,22 +276,22 @@ class AccountAdmin(AdminBase):
         what = "change of the white addresses"
         return await self._change(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, what, header, cluster, broker)
 
-    async def _asked_all(self, request: Request[Any], cluster: str | None, broker: str | None) -> dict[str, Any]:
-        deadline = self._deadline()
+    async def _asked_all(self, request: Request[T], cluster: str | None, broker: str | None) -> dict[str, T]:
+        deadline = self._servers.deadline()
         members = await self._members_of(cluster, broker, deadline)
-        return self._known(await self._each(members, request, deadline))
+        return self._servers.known(await self._servers.each(members, request, deadline))
 
     async def _change(
         self, code: RequestCode, what: str, header: Header, cluster: str | None, broker: str | None, body: bytes = b""
     ) -> list[str]:
-        deadline = self._deadline()
+        deadline = self._servers.deadline()
         members = await self._members_of(cluster, broker, deadline)
-        await self._everywhere(Request(code, what, done, header, body), what, members, deadline)
+        await self._servers.everywhere(Request(code, what, done, header, body), what, members, deadline)
         return members
 
     async def _members_of(self, cluster: str | None, broker: str | None, deadline: Deadline) -> list[str]:
         """Return the addresses of all members of brokers, masters and slaves."""
-        views = (await self._views(deadline)).values()
+        views = (await self._servers.views(deadline)).values()
         found = {
             address
             for view in views
@@ -321,10 +304,23 @@ class AccountAdmin(AdminBase):
         return sorted(found)
 
 
+def _laid_together(tables: Mapping[str, list[E]]) -> list[E]:
+    """Return what brokers have, by their addresses, each once and with those that have it so."""
+    found: dict[E, list[str]] = {}
+    for address, table in tables.items():
+        for each in table:
+            found.setdefault(each, []).append(address)
+    return [replace(each, brokers=tuple(at)) for each, at in found.items()]
+
+
 def _array(answer: RemotingCommand) -> list[Any]:
     """Return the members of a JSON array; nothing found is no body."""
     found = fastjson.loads(answer.body) if answer.body else []
     return found if isinstance(found, list) else []
+
+
+def _user_in(said: UserInfo) -> User:
+    return User(said.username or "", said.user_type or "Normal", said.user_status or "enable")
 
 
 def _entries(acls: Iterable[AclInfo]) -> list[Policy]:

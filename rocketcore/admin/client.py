@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from threading import Thread
 from typing import Any, Final, Self, TypeVar
 
-from rocketcore.admin.base import signer_of
 from rocketcore.admin.cluster import BrokerStatus
 from rocketcore.admin.group_settings import CreatedGroup, GroupChange
 from rocketcore.admin.logic import AsyncAdmin, CreatedTopic, TopicChange
+from rocketcore.admin.servers import Servers, signer_of
 from rocketcore.client.addresses import NameServers
 from rocketcore.client.blocking import blocking
 from rocketcore.client.tracebacks import edge
@@ -31,13 +31,13 @@ _THREADS: Final = 32
 """Servers that one call asks at the same time; they live as long as the call."""
 
 
-class ThreadAdmin(AsyncAdmin):
-    """The logic over connections whose coroutines are done when they return."""
+class _ThreadServers(Servers):
+    """Servers behind connections whose coroutines are done when they return."""
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - the caller is a thread and no loop runs in it
 
-    async def _at_once(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | RocketError]:
+    async def at_once(self, calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | RocketError]:
         def outcome(call: Callable[[], Awaitable[T]]) -> T | RocketError:
             async def run() -> T:
                 return await call()
@@ -79,6 +79,12 @@ class ThreadAdmin(AsyncAdmin):
         return [outcomes[number] for number in range(len(calls))]
 
 
+class ThreadAdmin(AsyncAdmin):
+    """The logic over connections whose coroutines are done when they return."""
+
+    _servers_of = _ThreadServers
+
+
 class Admin:
     """Administration for blocking programs; thread-safe (Java: ``DefaultMQAdminExt``).
 
@@ -105,19 +111,9 @@ class Admin:
         secret_key: str = "",
     ) -> None:
         self._client = BlockingRemotingClient(
-            tls=tls,
-            hooks=hooks,
-            signer=signer_of(access_key, secret_key),
-            address_map=broker_address_map,
-            name="admin",
+            tls=tls, hooks=hooks, signer=signer_of(access_key, secret_key), address_map=broker_address_map, name="admin"
         )
-        self._admin = ThreadAdmin(
-            namesrv,
-            timeout=timeout,
-            access_key=access_key,
-            secret_key=secret_key,
-            remoting=BlockingChannelAdapter(self._client),
-        )
+        self._admin = ThreadAdmin(namesrv, timeout=timeout, remoting=BlockingChannelAdapter(self._client))
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +141,6 @@ class Admin:
         self._admin.timeout = seconds
 
     # Topics
-
     topics = blocking(AsyncAdmin.topics)
     system_topics = blocking(AsyncAdmin.system_topics)
     unit_topics = blocking(AsyncAdmin.unit_topics)
@@ -164,7 +159,6 @@ class Admin:
     register_topic = blocking(AsyncAdmin.register_topic)
 
     # Messages
-
     query_messages = blocking(AsyncAdmin.query_messages)
     view_message = blocking(AsyncAdmin.view_message)
     message_at = blocking(AsyncAdmin.message_at)
@@ -173,7 +167,6 @@ class Admin:
     consume_directly = blocking(AsyncAdmin.consume_directly)
 
     # Offsets of queues
-
     max_offset = blocking(AsyncAdmin.max_offset)
     min_offset = blocking(AsyncAdmin.min_offset)
     search_offset = blocking(AsyncAdmin.search_offset)
@@ -181,7 +174,6 @@ class Admin:
     earliest_store_times = blocking(AsyncAdmin.earliest_store_times)
 
     # Groups
-
     groups = blocking(AsyncAdmin.groups)
     group_configs = blocking(AsyncAdmin.group_configs)
     describe_group = blocking(AsyncAdmin.describe_group)
@@ -205,7 +197,6 @@ class Admin:
     update_consumer_offset = blocking(AsyncAdmin.update_consumer_offset)
 
     # Dead letters
-
     dead_letter_groups = blocking(AsyncAdmin.dead_letter_groups)
     dead_letter_count = blocking(AsyncAdmin.dead_letter_count)
     dead_letter_queues = blocking(AsyncAdmin.dead_letter_queues)
@@ -214,7 +205,6 @@ class Admin:
     redrive_each = blocking(AsyncAdmin.redrive_each)
 
     # Everything of a kind
-
     survey_topics = blocking(AsyncAdmin.survey_topics)
     survey_groups = blocking(AsyncAdmin.survey_groups)
     broker_runtimes = blocking(AsyncAdmin.broker_runtimes)
@@ -223,13 +213,11 @@ class Admin:
     group_offsets = blocking(AsyncAdmin.group_offsets)
 
     # Topics and groups as a whole
-
     export_metadata = blocking(AsyncAdmin.export_metadata)
     plan_import = blocking(AsyncAdmin.plan_import)
     import_metadata = blocking(AsyncAdmin.import_metadata)
 
     # Clusters and brokers
-
     cluster_info = blocking(AsyncAdmin.cluster_info)
     cluster_infos = blocking(AsyncAdmin.cluster_infos)
     broker_member_group = blocking(AsyncAdmin.broker_member_group)
@@ -247,7 +235,6 @@ class Admin:
     data_versions = blocking(AsyncAdmin.data_versions)
 
     # Accounts
-
     users = blocking(AsyncAdmin.users)
     create_user = blocking(AsyncAdmin.create_user)
     update_user = blocking(AsyncAdmin.update_user)
@@ -261,7 +248,6 @@ class Admin:
     set_white_addresses = blocking(AsyncAdmin.set_white_addresses)
 
     # Name servers
-
     namesrv_config = blocking(AsyncAdmin.namesrv_config)
     namesrv_configs = blocking(AsyncAdmin.namesrv_configs)
     update_namesrv_config = blocking(AsyncAdmin.update_namesrv_config)

@@ -1,6 +1,6 @@
-"""ClientAdmin: who is connected as a producer, and what one consumer does.
+"""Clients: who is connected as a producer, and what one consumer does.
 
-Which consumers are connected is asked for by group, see ``GroupAdmin.group_members``.
+Which consumers are connected is asked for by group, see ``Groups.group_members``.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketcore.admin.groups import GroupMember, members_of
-from rocketcore.admin.offsets import OffsetAdmin
 from rocketcore.admin.requests import Request
+from rocketcore.admin.servers import Part
 from rocketcore.codes import RequestCode, Version, release_of
 from rocketcore.errors import ConsumerNotOnline, RequestNotSupported, RequestTimeout, RocketError
 from rocketcore.protocol.command import RemotingCommand
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.client import ConsumerRunningInfo, ProducerInfo
     from rocketcore.transport.remoting import Remoting
 
-__all__ = ["ClientAdmin", "ConnectedProducer", "QueueOwners"]
+__all__ = ["Clients", "ConnectedProducer", "QueueOwners"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _running_info(group: str, client_id: str, *, stack: bool = False) -> Request
     return Request(RequestCode.GET_CONSUMER_RUNNING_INFO, f"what {client_id!r} does", _running_info_in, header)
 
 
-class ClientAdmin(OffsetAdmin):
+class Clients(Part):
     """The part of ``AsyncAdmin`` about single clients."""
 
     async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
@@ -102,9 +102,9 @@ class ClientAdmin(OffsetAdmin):
         raises  ConsumerNotOnline where no broker that answers has such a member; RequestTimeout of a client that is
                 silent
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        seen = await self._each(masters.values(), members_of(group), deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
+        seen = await self._servers.each(masters.values(), members_of(group), deadline)
         address = next(
             (
                 address
@@ -117,19 +117,19 @@ class ClientAdmin(OffsetAdmin):
         if address is None:
             what = f"{client_id!r} of group {group!r} is not connected"
             raise ConsumerNotOnline(ConsumerNotOnline.response_code, what)
-        return await self._put(_running_info(group, client_id, stack=stack), address, deadline.remaining())
+        return await self._servers.ask_one(_running_info(group, client_id, stack=stack), address, deadline.remaining())
 
     async def queue_owners(self, group: str, members: Sequence[GroupMember], *, within: float = 1.0) -> QueueOwners:
         """Return which of these members hold each queue, as they say themselves; one request a member.
 
         within  seconds after which one that has not answered is silent
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        share = Deadline(min(within, deadline.remaining()), self._clock)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
+        share = Deadline(min(within, deadline.remaining()), self._servers.clock)
 
         async def ask(member: GroupMember, address: str) -> ConsumerRunningInfo:
-            return await self._put(_running_info(group, member.client_id), address, share.remaining())
+            return await self._servers.ask_one(_running_info(group, member.client_id), address, share.remaining())
 
         known = {
             member.client_id: partial(ask, member, masters[name])
@@ -137,7 +137,7 @@ class ClientAdmin(OffsetAdmin):
             for name in member.brokers[:1]
             if name in masters
         }
-        answers = dict(zip(known, await self._at_once(list(known.values())), strict=True))
+        answers = dict(zip(known, await self._servers.at_once(list(known.values())), strict=True))
         owners: dict[MessageQueue, tuple[str, ...]] = {}
         for client_id, info in answers.items():
             if not isinstance(info, RocketError):
@@ -156,10 +156,11 @@ class ClientAdmin(OffsetAdmin):
 
         raises  BrokerError of a broker that does not say, RequestNotSupported of an old one
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
         found: dict[tuple[str, str], list[tuple[str, ProducerInfo]]] = {}
-        for name, table in (await self._by_name(masters, partial(_ask_producers, self._clock), deadline)).items():
+        tables = await self._servers.by_name(masters, partial(_ask_producers, self._servers.clock), deadline)
+        for name, table in tables.items():
             for of, clients in table.items():
                 for each in clients if group in (None, of) else ():
                     found.setdefault((of, each.client_id), []).append((name, each))

@@ -1,12 +1,11 @@
-"""ClusterAdmin: what an operator asks of name servers, and of brokers as servers."""
+"""Clusters: what name servers know of brokers, and what an operator asks of brokers as servers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from rocketcore.admin.base import AdminBase, no_broker
 from rocketcore.admin.requests import (
     BROKER_CONFIG,
     BROKER_RUNTIME_INFO,
@@ -14,41 +13,18 @@ from rocketcore.admin.requests import (
     CLUSTER_INFO_AND_VERSION,
     Request,
     broker_topics,
-    delete_kv,
-    delete_topic_in_namesrv,
+    change_of,
     done,
-    properties_in,
-    property_lines,
-    put_kv,
-    table_in,
-    topic_list,
 )
-from rocketcore.codes import MASTER_ID, ORDER_TOPIC_NAMESPACE, RequestCode, Version
-from rocketcore.errors import (
-    BrokerError,
-    QueryNotFound,
-    RequestNotSupported,
-    RocketError,
-    RouteNotFound,
-    TransportError,
-)
-from rocketcore.protocol.bodies.route import (
-    BrokerMemberGroup,
-    ClusterInfo,
-    GetBrokerMemberGroupResponseBody,
-    QueueData,
-    TopicRouteData,
-)
+from rocketcore.admin.servers import Part, no_broker
+from rocketcore.codes import MASTER_ID, RequestCode, Version
+from rocketcore.errors import BrokerError, RocketError, TransportError
+from rocketcore.protocol.bodies.route import BrokerMemberGroup, ClusterInfo, GetBrokerMemberGroupResponseBody
 from rocketcore.protocol.headers.nameserver import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
     GetBrokerMemberGroupRequestHeader,
-    GetKVConfigRequestHeader,
-    GetKVConfigResponseHeader,
-    GetKVListByNamespaceRequestHeader,
-    GetTopicsByClusterRequestHeader,
     QueryDataVersionRequestHeader,
-    RegisterTopicRequestHeader,
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
@@ -59,11 +35,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.remoting import Remoting
 
-T = TypeVar("T")
-
-__all__ = ["BrokerStatus", "ClusterAdmin"]
-
-_NAMESRV_CONFIG: Final = Request(RequestCode.GET_NAMESRV_CONFIG, "settings of the name server", properties_in)
+__all__ = ["BrokerStatus", "Clusters"]
 
 _TOPICS_PER_PAGE: Final = 2000
 """Topics that are asked of a broker at once; no 5.x broker sends more."""
@@ -96,93 +68,16 @@ class BrokerStatus:
         return not isinstance(self.error, TransportError)
 
 
-class ClusterAdmin(AdminBase):
-    """The part of ``AsyncAdmin`` about clusters, brokers and name servers."""
-
-    # Topics as name servers list them
-
-    async def topics(self, cluster: str | None = None) -> list[str]:
-        """Return the names of all topics, or of those of one cluster, sorted; system topics are included.
-
-        A cluster that does not exist has none.
-        """
-        if cluster is None:
-            return await self._listed(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        header = GetTopicsByClusterRequestHeader(cluster=cluster)
-        what = f"list of topics of cluster {cluster!r}"
-        return sorted((await self._ask(topic_list(RequestCode.GET_TOPICS_BY_CLUSTER, what, header))).topic_list)
-
-    async def system_topics(self) -> list[str]:
-        """Return the topics that no user made, sorted: names of clusters and brokers, and what a broker has for itself.
-
-        The name server names a broker that it knows, which is asked as well (Java: ``getSystemTopicList``).
-        """
-        deadline = self._deadline()
-        found = await self._ask(topic_list(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS), deadline)
-        names = set(found.topic_list)
-        if found.broker_addr:
-            of_broker = topic_list(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, "system topics of the broker")
-            answer = await of_broker(self._connections(), found.broker_addr, deadline.remaining())
-            names.update(answer.topic_list)
-        return sorted(names)
-
-    async def unit_topics(self) -> list[str]:
-        """Return the topics that belong to a unit, sorted (Java: ``getUnitTopicList``)."""
-        return await self._listed(RequestCode.GET_UNIT_TOPIC_LIST)
-
-    async def unit_sub_topics(self) -> list[str]:
-        """Return the topics that a unit subscribes to, sorted (Java: ``getHasUnitSubTopicList``)."""
-        return await self._listed(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
-
-    async def unit_sub_ununit_topics(self) -> list[str]:
-        """Return those of them that belong to no unit, sorted (Java: ``getHasUnitSubUnUnitTopicList``)."""
-        return await self._listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
-
-    async def delete_topic_in_namesrv(self, topic: str, *, cluster: str | None = None) -> None:
-        """Make every name server forget a topic, or its queues on one cluster; no error where there is none.
-
-        Brokers keep it, and bring it back when they register the next change of a topic: ``delete_topic`` deletes it
-        there first (Java: ``deleteTopicInNameServer``).
-
-        raises  PartlyDone where some name servers fail
-        """
-        await self._everywhere(delete_topic_in_namesrv(topic, cluster))
-
-    async def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
-        """Tell every name server of queues that a topic has on registered brokers; the brokers are not asked [5.x].
-
-        raises  RouteNotFound for a broker that a name server does not know, RequestNotSupported by one of 4.9,
-                PartlyDone where some of them fail
-        """
-
-        what = f"registration of topic {topic!r}"
-        header = RegisterTopicRequestHeader(topic=topic)
-        body = TopicRouteData(queue_datas=list(queues)).encode()
-        request = Request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, what, done, header, body)
-
-        async def register(remoting: Remoting, address: str, timeout: float) -> None:
-            deadline = Deadline(timeout, self._clock)
-            info, version = await CLUSTER_INFO_AND_VERSION(remoting, address, timeout)
-            if version < Version.V5_0_0:  # it would not answer
-                refusal = "a name server of 4.9 takes no topics of others than brokers"
-                raise RequestNotSupported(RequestNotSupported.response_code, refusal, address, what)
-            # The server says nothing of a broker that it does not know, and leaves out what follows it.
-            unknown = sorted({queue.broker_name for queue in queues} - info.broker_addr_table.keys())
-            if unknown:
-                raise RouteNotFound(f"{address} does not know {', '.join(unknown)}")
-            await request(remoting, address, deadline.remaining())
-
-        await self._everywhere(register, what)
-
-    # Clusters and brokers
+class Clusters(Part):
+    """The part of ``AsyncAdmin`` about clusters and brokers."""
 
     async def cluster_info(self) -> ClusterInfo:
         """Return clusters, their broker names, and the addresses of each (Java: ``examineBrokerClusterInfo``)."""
-        return await self._ask(CLUSTER_INFO)
+        return await self._servers.ask(CLUSTER_INFO)
 
     async def cluster_infos(self) -> dict[str, ClusterInfo | RocketError]:
         """Return the same as each name server sees it, by its address; the error of one that does not answer."""
-        return await self._each(self._name_servers, CLUSTER_INFO)
+        return await self._servers.each(self._servers.name_servers, CLUSTER_INFO)
 
     async def broker_member_group(self, cluster: str, broker: str) -> BrokerMemberGroup:
         """Return the addresses under a broker name by id, 0 is the master; none for a name that is not known."""
@@ -195,14 +90,14 @@ class ClusterAdmin(AdminBase):
         request = Request(RequestCode.GET_BROKER_MEMBER_GROUP, f"members of broker {broker!r}", read, header)
 
         async def members(remoting: Remoting, address: str, timeout: float) -> BrokerMemberGroup:
-            deadline = Deadline(timeout, self._clock)
+            deadline = Deadline(timeout, self._servers.clock)
             info, version = await CLUSTER_INFO_AND_VERSION(remoting, address, timeout)
             if version >= Version.V5_0_0:  # an older one would not answer
                 return await request(remoting, address, deadline.remaining())
             data = info.broker_addr_table.get(broker)
             return BrokerMemberGroup(cluster, broker, {} if data is None else data.broker_addrs)
 
-        return await self._ask(members)
+        return await self._servers.ask(members)
 
     async def broker_status(self, *, cluster: str | None = None, broker: str | None = None) -> list[BrokerStatus]:
         """Return every registered broker with what it says of itself; all are asked at the same time.
@@ -212,8 +107,8 @@ class ClusterAdmin(AdminBase):
         cluster, broker  only the brokers of this cluster, of this name
         raises           RouteNotFound where no such broker is registered
         """
-        deadline = self._deadline()
-        info = await self._ask(CLUSTER_INFO, deadline)
+        deadline = self._servers.deadline()
+        info = await self._servers.ask(CLUSTER_INFO, deadline)
         wanted = [
             (data.cluster, name, broker_id, address, data.zone_name)
             for name, data in info.broker_addr_table.items()
@@ -226,7 +121,7 @@ class ClusterAdmin(AdminBase):
         async def ask(
             remoting: Remoting, address: str, timeout: float
         ) -> tuple[dict[str, str] | None, int | None, BrokerError | None]:
-            within = Deadline(timeout, self._clock)
+            within = Deadline(timeout, self._servers.clock)
             runtime, count, refusal = None, None, None
             try:
                 runtime = await BROKER_RUNTIME_INFO(remoting, address, timeout)
@@ -239,7 +134,7 @@ class ClusterAdmin(AdminBase):
                 refusal = refusal or error
             return runtime, count, refusal
 
-        answers = await self._each([address for *_, address, _ in wanted], ask, deadline)
+        answers = await self._servers.each([address for *_, address, _ in wanted], ask, deadline)
         result = []
         for member in sorted(wanted, key=lambda each: each[:3]):
             answer = answers[member[3]]
@@ -251,33 +146,28 @@ class ClusterAdmin(AdminBase):
 
     async def broker_topics(self, address: str) -> dict[str, TopicConfig]:
         """Return the topics that a broker has, by name, system topics included (Java: ``getAllTopicConfig``)."""
-        return await self._topics_of(address, self._deadline())
+        return await self.topics_at(address, self._servers.deadline())
 
-    async def _topics_of(self, address: str, deadline: Deadline) -> dict[str, TopicConfig]:
-        result: dict[str, TopicConfig] = {}
-        while True:
-            request = broker_topics(len(result), _TOPICS_PER_PAGE)
-            page, total = await request(self._connections(), address, deadline.remaining())
-            before = len(result)
-            result.update(page)
-            if total is None or len(result) >= total or len(result) == before:
-                return dict(sorted(result.items()))
+    async def topics_at(self, address: str, deadline: Deadline) -> dict[str, TopicConfig]:
+        """As ``broker_topics``, within a time."""
+        topics = await self._servers.paged(lambda known: broker_topics(known, _TOPICS_PER_PAGE), address, deadline)
+        return dict(sorted(topics.items()))
 
     async def broker_runtime_info(self, address: str) -> dict[str, str]:
         """Return counters and state of a broker, by RocketMQ's names (Java: ``fetchBrokerRuntimeStats``)."""
-        return await BROKER_RUNTIME_INFO(self._connections(), address, self.timeout)
+        return await BROKER_RUNTIME_INFO(self._servers.connections(), address, self._servers.timeout)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Return the settings of a broker."""
-        return await BROKER_CONFIG(self._connections(), address, self.timeout)
+        return await BROKER_CONFIG(self._servers.connections(), address, self._servers.timeout)
 
     async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> str | None:
         """Change settings of a running broker; raises NoPermission for a protected one.
 
         returns  what the broker remarks: ours names the settings that do not count at once
         """
-        request = _change_of(RequestCode.UPDATE_BROKER_CONFIG, properties, _remark)
-        return await request(self._connections(), address, self.timeout)
+        request = change_of(RequestCode.UPDATE_BROKER_CONFIG, properties, _remark)
+        return await request(self._servers.connections(), address, self._servers.timeout)
 
     async def clean_broker(self, address: str, *, unused_topics: bool = False) -> None:
         """Have a broker delete what is older than its ``fileReservedTime``, now and not at its hour ``deleteWhen``.
@@ -288,7 +178,7 @@ class ClusterAdmin(AdminBase):
 
         Java: ``deleteExpiredCommitLog``, ``cleanExpiredConsumerQueue``, ``cleanUnusedTopic``
         """
-        deadline = self._deadline()
+        deadline = self._servers.deadline()
         requests = [
             Request(RequestCode.DELETE_EXPIRED_COMMITLOG, "deletion of old files of the log", done),
             Request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, "deletion of old files of queues", done),
@@ -296,7 +186,7 @@ class ClusterAdmin(AdminBase):
         if unused_topics:
             requests.append(Request(RequestCode.CLEAN_UNUSED_TOPIC, "deletion of topics without settings", done))
         for request in requests:
-            await request(self._connections(), address, deadline.remaining())
+            await request(self._servers.connections(), address, deadline.remaining())
 
     async def wipe_write_permission(self, broker: str) -> int:
         """Take the write permission from a broker's topics at every name server; return how many topics there are.
@@ -313,7 +203,7 @@ class ClusterAdmin(AdminBase):
             lambda answer: answer.header(WipeWritePermOfBrokerResponseHeader).wipe_topic_count,
             WipeWritePermOfBrokerRequestHeader(broker_name=broker),
         )
-        counts = await self._everywhere(request, f"wiping the write permission of broker {broker!r}")
+        counts = await self._servers.everywhere(request, f"wiping the write permission of broker {broker!r}")
         return max(counts.values())
 
     async def add_write_permission(self, broker: str) -> int:
@@ -330,7 +220,7 @@ class ClusterAdmin(AdminBase):
             lambda answer: answer.header(AddWritePermOfBrokerResponseHeader).add_topic_count,
             AddWritePermOfBrokerRequestHeader(broker_name=broker),
         )
-        counts = await self._everywhere(request, f"adding the write permission of broker {broker!r}")
+        counts = await self._servers.everywhere(request, f"adding the write permission of broker {broker!r}")
         return max(counts.values())
 
     async def data_versions(
@@ -345,8 +235,8 @@ class ClusterAdmin(AdminBase):
         """
         from rocketcore.protocol.bodies.topic import DataVersion
 
-        deadline = self._deadline()
-        data = (await self._ask(CLUSTER_INFO, deadline)).broker_addr_table.get(broker)
+        deadline = self._servers.deadline()
+        data = (await self._servers.ask(CLUSTER_INFO, deadline)).broker_addr_table.get(broker)
         if data is None or broker_id not in data.broker_addrs:
             raise no_broker(broker, None)
         request = Request(
@@ -361,99 +251,7 @@ class ClusterAdmin(AdminBase):
             ),
             DataVersion().encode(),
         )
-        return await self._each(self._name_servers, request, deadline)
-
-    # Name servers
-
-    async def namesrv_config(self, address: str | None = None) -> dict[str, str]:
-        """Return the settings of a name server, of the first that answers where none is named."""
-        if address is not None:
-            return await _NAMESRV_CONFIG(self._connections(), address, self.timeout)
-        return await self._ask(_NAMESRV_CONFIG)
-
-    async def namesrv_configs(self) -> dict[str, dict[str, str] | RocketError]:
-        """Return the settings of each name server by its address; the error of one that does not answer."""
-        return await self._each(self._name_servers, _NAMESRV_CONFIG)
-
-    async def update_namesrv_config(self, properties: Mapping[str, str]) -> None:
-        """Change settings of every name server (Java: ``updateNameServerConfig``).
-
-        A name that a server does not have changes nothing there and is no error.
-
-        raises  NoPermission for a protected setting, PartlyDone where some name servers fail
-        """
-        await self._everywhere(_change_of(RequestCode.UPDATE_NAMESRV_CONFIG, properties, done))
-
-    async def get_kv(self, namespace: str, key: str) -> str | None:
-        """Return a value of the name servers' key-value table; None where there is none."""
-        try:
-            return await self._ask(_value_of(namespace, key))
-        except QueryNotFound:
-            return None
-
-    async def list_kv(self, namespace: str) -> dict[str, str]:
-        """Return a namespace of that table; raises QueryNotFound where it was never used."""
-        request = Request(
-            RequestCode.GET_KVLIST_BY_NAMESPACE,
-            f"keys of namespace {namespace!r}",
-            lambda answer: table_in(answer) if answer.body else {},
-            GetKVListByNamespaceRequestHeader(namespace=namespace),
-        )
-        return await self._ask(request)
-
-    async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        """Set a value at every name server; raises PartlyDone where some fail."""
-        await self._everywhere(put_kv(namespace, key, value))
-
-    async def delete_kv(self, namespace: str, key: str) -> None:
-        """Delete a value at every name server; one that is not there is no error. Raises PartlyDone where some fail."""
-        await self._everywhere(delete_kv(namespace, key))
-
-    async def _put_order(
-        self,
-        topic: str,
-        write_queues: Mapping[str, int | None],
-        name_servers: Iterable[str],
-        deadline: Deadline,
-        *,
-        whole: bool = False,
-    ) -> None:
-        """Keep at every name server how many queues each broker has for an ordered topic; None: it has no order there.
-
-        name_servers  those that answer; what they have of other brokers stays
-        whole         these are all brokers: nothing of others stays
-        """
-        half = Deadline(deadline.remaining() / 2, self._clock)  # one that is silent by now leaves time for the change
-        answers = await self._each(name_servers, _value_of(ORDER_TOPIC_NAMESPACE, topic), half)
-        there = [value for value in answers.values() if isinstance(value, str)]
-        counts: dict[str, object] = {}
-        for value in () if whole else there:
-            counts = dict(part.rpartition(":")[::2] for part in value.split(";") if ":" in part) | counts
-        counts |= write_queues
-        value = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()) if count is not None)
-        if value:
-            change = put_kv(ORDER_TOPIC_NAMESPACE, topic, value)
-        elif there:
-            change = delete_kv(ORDER_TOPIC_NAMESPACE, topic)
-        else:
-            return
-        await self._everywhere(change, f"order configuration of topic {topic!r}", deadline=deadline)
-
-    async def _listed(self, code: RequestCode) -> list[str]:
-        return sorted((await self._ask(topic_list(code))).topic_list)
-
-
-def _value_of(namespace: str, key: str) -> Request[str | None]:
-    return Request(
-        RequestCode.GET_KV_CONFIG,
-        f"value of {key!r} in {namespace!r}",
-        lambda answer: answer.header(GetKVConfigResponseHeader).value,
-        GetKVConfigRequestHeader(namespace=namespace, key=key),
-    )
-
-
-def _change_of(code: RequestCode, properties: Mapping[str, str], read: Callable[[RemotingCommand], T]) -> Request[T]:
-    return Request(code, f"change of {', '.join(properties)}", read, body=property_lines(properties))
+        return await self._servers.each(self._servers.name_servers, request, deadline)
 
 
 def _remark(answer: RemotingCommand) -> str | None:

@@ -1,4 +1,4 @@
-"""DeadLetterAdmin: messages that a group failed for too often, and their way back to it.
+"""DeadLetters: messages that a group failed for too often, and their way back to it.
 
 They lie in the topic ``%DLQ%group``. A redrive has the broker copy one to the group's retry topic, as when a consumer
 sends a message back (request 36): no other group of its topic sees it again. How far that is, is the group's offset
@@ -7,16 +7,19 @@ in ``%DLQ%group``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from rocketcore.admin.clients import ClientAdmin
-from rocketcore.admin.messages import messages_in, pull_header
+from rocketcore.admin.messages import messages_from
+from rocketcore.admin.offsets import Offsets
 from rocketcore.admin.requests import topic_stats
+from rocketcore.admin.servers import Part
+from rocketcore.admin.topics import Topics
 from rocketcore.client import api
-from rocketcore.codes import DLQ_TOPIC_PREFIX, MASTER_ID
-from rocketcore.errors import RocketError, RouteNotFound, TopicNotExist
+from rocketcore.codes import DLQ_TOPIC_PREFIX
+from rocketcore.errors import ConnectionLost, RequestTimeout, RocketError, RouteNotFound, TopicNotExist
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.message import ConsumerSendMsgBackRequestHeader
 from rocketcore.service import Deadline
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
     from rocketcore.message import ReceivedMessage
     from rocketcore.protocol.bodies.stats import TopicOffset
 
-__all__ = ["DeadLetterAdmin", "DeadLetterQueue", "RedrivePace", "way_back"]
+__all__ = ["DeadLetterQueue", "DeadLetters", "RedrivePace", "RedriveResult"]
+
+logger = logging.getLogger(__name__)
 
 _ONE_SECOND_LEVEL: Final = 1
 _ANY_TIMES: Final = (1 << 31) - 1
@@ -61,7 +66,16 @@ class RedrivePace:
         return 0.0 if self.rate is None else max(0.0, count / self.rate - seconds)
 
 
-def way_back(group: str, message: ReceivedMessage) -> ConsumerSendMsgBackRequestHeader:
+@dataclass(frozen=True, slots=True)
+class RedriveResult:
+    """What became of a dead letter: ``unknown`` where the broker did not answer, and may have done it or not."""
+
+    message: ReceivedMessage
+    state: Literal["done", "failed", "unknown"]
+    error: RocketError | None = None
+
+
+def _way_back(group: str, message: ReceivedMessage) -> ConsumerSendMsgBackRequestHeader:
     """Return what has a broker copy a dead letter to the retry topic of its group."""
     return ConsumerSendMsgBackRequestHeader(
         offset=message.physical_offset,
@@ -73,24 +87,24 @@ def way_back(group: str, message: ReceivedMessage) -> ConsumerSendMsgBackRequest
     )
 
 
-class DeadLetterAdmin(ClientAdmin):
+class DeadLetters(Part):
     """The part of ``AsyncAdmin`` about dead letters."""
 
     async def dead_letter_groups(self) -> list[str]:
         """Return the groups that have a topic of dead letters, sorted; it may be empty."""
-        topics = await self.topics()
+        topics = await Topics(self._servers).topics()
         return sorted(each.removeprefix(DLQ_TOPIC_PREFIX) for each in topics if each.startswith(DLQ_TOPIC_PREFIX))
 
     async def dead_letter_queues(self, group: str) -> list[DeadLetterQueue]:
         """Return where the dead letters of a group lie; raises TopicNotExist where it never had any."""
         topic = DLQ_TOPIC_PREFIX + group
-        deadline = self._deadline()
-        masters = await self._masters_of(topic, deadline)
-        tables = await self._by_name(masters, topic_stats(topic), self._share(deadline, 2))
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters_of(topic, deadline)
+        tables = await self._servers.by_name(masters, topic_stats(topic), self._servers.share(deadline, 2))
         bounds: dict[MessageQueue, TopicOffset] = {}
         for table in tables.values():
             bounds.update(table)
-        marks = await self._stored(group, topic, {name: masters[name] for name in tables}, deadline)
+        marks = await Offsets(self._servers).stored(group, topic, {name: masters[name] for name in tables}, deadline)
         found = []
         for queue, each in sorted(bounds.items()):
             mark = marks.get(queue, each.min_offset)
@@ -101,7 +115,7 @@ class DeadLetterAdmin(ClientAdmin):
 
     async def dead_letter_count(self, group: str) -> int | None:
         """Return how many dead letters of a group were not redriven; None where a broker does not say."""
-        self._connections()  # a client that may not be used here is no broker that does not say
+        self._servers.connections()  # a client that may not be used here is no broker that does not say
         try:
             return sum(each.end - each.redriven for each in await self.dead_letter_queues(group))
         except (RouteNotFound, TopicNotExist):  # it never had any
@@ -111,9 +125,7 @@ class DeadLetterAdmin(ClientAdmin):
 
     async def dead_letters(self, queue: MessageQueue, offset: int, max_messages: int = 32) -> list[ReceivedMessage]:
         """Return dead letters of a queue from an offset on, as many as the broker gives at once; none at the end."""
-        header = pull_header(queue, offset, max_messages)
-        result = await self._at_broker_of(queue, lambda r, a, t: api.pull_message(r, a, header, t))
-        return messages_in(result.body, queue.broker)
+        return await self._servers.at_broker_of(queue, messages_from(queue, offset, max_messages))
 
     async def redrive(self, group: str, messages: Sequence[ReceivedMessage]) -> int:
         """Have a group receive dead letters of one queue again, in order; return how many.
@@ -124,26 +136,64 @@ class DeadLetterAdmin(ClientAdmin):
         """
         if not messages:
             return 0
-        deadline = self._deadline()
+        deadline = self._servers.deadline()
         queue = messages[0].queue
-        address = await self._master_of(queue, deadline)
-        remoting = self._connections()
+        address = await self._servers.master_of(queue, deadline)
+        remoting = self._servers.connections()
         done = 0
         try:
             for message in messages:
-                header = way_back(group, message)
+                header = _way_back(group, message)
                 await api.send_message_back(remoting, address, header, deadline.remaining())
                 done += 1
         finally:
             if done:
                 mark = messages[done - 1].offset + 1
-                within = Deadline(max(deadline.remaining(), 1.0), self._clock)
+                within = Deadline(max(deadline.remaining(), 1.0), self._servers.clock)
                 await api.update_consumer_offset(remoting, address, group, queue, mark, within.remaining())
         return done
 
-    async def _master_of(self, queue: MessageQueue, deadline: Deadline) -> str:
-        route = await self._route(queue.topic, deadline)
-        for data in route.broker_datas:
-            if data.broker_name == queue.broker and MASTER_ID in data.broker_addrs:
-                return data.broker_addrs[MASTER_ID]
-        raise RouteNotFound(f"broker {queue.broker!r} has no master with topic {queue.topic!r}")
+    async def redrive_each(self, group: str, messages: Sequence[ReceivedMessage]) -> list[RedriveResult]:
+        """Have a group receive these dead letters again; return what became of each, in this order.
+
+        How far redrives are moves on over those that lie next to it. What is left when the time is over has failed.
+        """
+        self._servers.connections()  # what refuses all of them is no outcome of each
+        deadline = self._servers.deadline()
+        results = []
+        for message in messages:
+            try:
+                if deadline.expired:
+                    raise RocketError("no time was left: nothing was asked")
+                address = await self._servers.master_of(message.queue, deadline)
+                header = _way_back(group, message)
+                await api.send_message_back(self._servers.connections(), address, header, deadline.remaining())
+            except (RequestTimeout, ConnectionLost) as error:
+                results.append(RedriveResult(message, "unknown", error))
+            except RocketError as error:
+                results.append(RedriveResult(message, "failed", error))
+            else:
+                results.append(RedriveResult(message, "done"))
+        try:
+            await self._advance(group, [each.message for each in results if each.state == "done"], deadline)
+        except RocketError as error:  # what became of them is known all the same
+            logger.warning("mark of redrives not moved group=%s error=%s", group, error)
+        return results
+
+    async def _advance(self, group: str, messages: Sequence[ReceivedMessage], deadline: Deadline) -> None:
+        """Move the mark of each queue over the messages behind it that were redriven without a gap."""
+        by_queue: dict[object, set[int]] = {}
+        for message in messages:
+            by_queue.setdefault(message.queue, set()).add(message.offset)
+        if not by_queue:
+            return
+        within = Deadline(max(deadline.remaining(), 1.0), self._servers.clock)
+        for each in await self.dead_letter_queues(group):
+            end = each.redriven
+            while end in by_queue.get(each.queue, ()):
+                end += 1
+            if end > each.redriven:
+                address = await self._servers.master_of(each.queue, within)
+                await api.update_consumer_offset(
+                    self._servers.connections(), address, group, each.queue, end, within.remaining()
+                )

@@ -1,4 +1,4 @@
-"""GroupSettingsAdmin: consumer groups are created, changed and deleted, on every master.
+"""GroupSettings: consumer groups are created, changed and deleted, on every master.
 
 RocketMQ 5.5.0: ``UpdateSubGroupSubCommand``, ``DeleteSubscriptionGroupCommand``.
 """
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rocketcore.admin.base import masters_in
-from rocketcore.admin.groups import GroupAdmin
+from rocketcore.admin.groups import Groups
 from rocketcore.admin.requests import Request, done, was_created
+from rocketcore.admin.servers import Part
 from rocketcore.codes import RequestCode
 from rocketcore.errors import ConfigError, GroupExists, PartlyDone, RocketError
 from rocketcore.naming import check_group
@@ -21,7 +21,7 @@ from rocketcore.service import Deadline
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
 
-__all__ = ["CreatedGroup", "GroupChange", "GroupSettingsAdmin", "changed", "put_group"]
+__all__ = ["CreatedGroup", "GroupChange", "GroupSettings", "changed", "put_group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class GroupChange(NamedTuple):
     after: dict[str, SubscriptionGroupConfig]
 
 
-class GroupSettingsAdmin(GroupAdmin):
+class GroupSettings(Part):
     """The part of ``AsyncAdmin`` about what consumer groups may do."""
 
     async def create_group(
@@ -78,19 +78,19 @@ class GroupSettingsAdmin(GroupAdmin):
             consume_broadcast_enable=broadcast,
             consume_message_orderly=orderly,
         )
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
         if found := await self._having(group, masters, deadline):
             return _existing(group, found, exist_ok=exist_ok)
         # One broker decides who of two is the first: it is asked alone.
         request = put_group(config, only=True)
         first, *others = masters.values()
-        if not await self._put(request, first, deadline.remaining()):
+        if not await self._servers.ask_one(request, first, deadline.remaining()):
             return _existing(group, await self._having(group, masters, deadline), exist_ok=exist_ok)
         # Those where its members have made the group by now have the settings of all.
         failed = {
             address: answer
-            for address, answer in (await self._each(others, put_group(config), deadline)).items()
+            for address, answer in (await self._servers.each(others, put_group(config), deadline)).items()
             if isinstance(answer, RocketError)
         }
         if failed:
@@ -99,7 +99,9 @@ class GroupSettingsAdmin(GroupAdmin):
 
     async def _having(self, group: str, masters: Mapping[str, str], deadline: Deadline) -> list[str]:
         """Return the names of the brokers that have a group."""
-        return [name for name, table in (await self._group_tables(masters, deadline)).items() if group in table]
+        return [
+            name for name, table in (await Groups(self._servers).tables(masters, deadline)).items() if group in table
+        ]
 
     async def update_group(
         self,
@@ -129,13 +131,13 @@ class GroupSettingsAdmin(GroupAdmin):
         }
         if all(value is None for value in named.values()):
             raise ConfigError(f"update_group({group!r}) names nothing to change")
-        deadline = self._deadline()
-        masters = masters_in((await self._views(deadline)).values(), cluster, broker)
-        before = await self._group_configs(group, masters, deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline, cluster, broker)
+        before = await Groups(self._servers).configs_at(group, masters, deadline)
         after = {name: changed(config, **named) for name, config in before.items()}
         # A broker tells attributes by name, and takes changes by signed name: none changes here.
         sent = {masters[name]: replace(config, attributes={}) for name, config in after.items()}
-        await self._everywhere(
+        await self._servers.everywhere(
             lambda r, a, t: put_group(sent[a])(r, a, t), f"change of group {group!r}", sent, deadline
         )
         return GroupChange(before, after)
@@ -147,7 +149,10 @@ class GroupSettingsAdmin(GroupAdmin):
         """
         header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets, remove_offset=offsets)
         request = Request(RequestCode.DELETE_SUBSCRIPTIONGROUP, f"deletion of group {group!r}", done, header)
-        return await self._change_masters(request)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
+        await self._servers.everywhere(request, addresses=masters.values(), deadline=deadline)
+        return list(masters)
 
 
 _FIELDS: Final = {

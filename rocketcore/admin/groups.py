@@ -1,4 +1,4 @@
-"""GroupAdmin: consumer groups, their members, and how far they are.
+"""Groups: consumer groups, their members, and how far they are.
 
 What a group is and has lies on every master by itself: all are asked side by side, and the answers are laid together.
 RocketMQ 5.5.0: ``ConsumerProgressSubCommand``, ``ConsumerConnectionSubCommand``, ``UpdateSubGroupSubCommand``.
@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from rocketcore.admin.base import Question, masters_in, merged
 from rocketcore.admin.group_troubles import shared_client_ids, told_by_brokers
-from rocketcore.admin.messages import MessageAdmin
 from rocketcore.admin.requests import BROKER_RUNTIME_INFO, Request, done
-from rocketcore.codes import MASTER_ID, RequestCode, release_of
-from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RocketError, RouteNotFound
+from rocketcore.admin.servers import Part, Question, merged
+from rocketcore.codes import RequestCode, release_of
+from rocketcore.errors import BrokerError, ConfigError, ConsumerNotOnline, GroupNotExist, RocketError
 from rocketcore.message import MessageQueue
 from rocketcore.naming import check_group
 from rocketcore.protocol.headers.admin import (
@@ -31,7 +30,7 @@ from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
     from rocketcore.protocol.bodies.client import Connection, ConsumerConnection
-    from rocketcore.protocol.bodies.group import SubscriptionGroupConfig, SubscriptionGroupWrapper
+    from rocketcore.protocol.bodies.group import SubscriptionGroupConfig
     from rocketcore.protocol.bodies.heartbeat import SubscriptionData
     from rocketcore.protocol.bodies.stats import OffsetWrapper
     from rocketcore.protocol.command import RemotingCommand
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STORED_OFFSETS",
-    "GroupAdmin",
     "GroupDescription",
     "GroupMember",
+    "Groups",
     "QueueProgress",
     "members_of",
     "waiting_count",
@@ -126,13 +125,13 @@ class GroupDescription:
     shared: str = ""
 
 
-class GroupAdmin(MessageAdmin):
+class Groups(Part):
     """The part of ``AsyncAdmin`` about consumer groups."""
 
     async def groups(self) -> dict[str, SubscriptionGroupConfig]:
         """Return the consumer groups that any master knows, by name."""
-        deadline = self._deadline()
-        return merged((await self._group_tables(await self._masters(deadline), deadline)).values())
+        deadline = self._servers.deadline()
+        return merged((await self.tables(await self._servers.masters(deadline), deadline)).values())
 
     async def group_configs(
         self, group: str, *, cluster: str | None = None, broker: str | None = None
@@ -141,46 +140,35 @@ class GroupAdmin(MessageAdmin):
 
         raises  GroupNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
         """
-        deadline = self._deadline()
-        masters = masters_in((await self._views(deadline)).values(), cluster, broker)
-        return await self._group_configs(group, masters, deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline, cluster, broker)
+        return await self.configs_at(group, masters, deadline)
 
-    async def _group_configs(
+    async def configs_at(
         self, group: str, masters: Mapping[str, str], deadline: Deadline
     ) -> dict[str, SubscriptionGroupConfig]:
-        tables = await self._group_tables(masters, deadline)
+        tables = await self.tables(masters, deadline)
         found = {name: table[group] for name, table in tables.items() if group in table}
         if not found:
             raise _no_group(group, tables)
         return found
 
-    async def _group_tables(
+    async def tables(
         self, masters: Mapping[str, str], deadline: Deadline
     ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
         """Return the groups of each master by broker."""
-        answers = await self._at_once([partial(self._groups_at, each, deadline) for each in masters.values()])
-        return self._known(dict(zip(masters, answers, strict=True)))
+        answers = await self._servers.at_once([partial(self.groups_at, each, deadline) for each in masters.values()])
+        return self._servers.known(dict(zip(masters, answers, strict=True)))
 
-    async def _groups_at(self, address: str, deadline: Deadline) -> dict[str, SubscriptionGroupConfig]:
-        result: dict[str, SubscriptionGroupConfig] = {}
-        while True:
-            request = Request(
-                RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-                "list of groups",
-                _page_of_groups,
-                GetAllSubscriptionGroupRequestHeader(group_seq=len(result), max_group_num=_GROUPS_PER_PAGE),
-            )
-            wrapper, total = await self._put(request, address, deadline.remaining())
-            before = len(result)
-            result.update(wrapper.subscription_group_table)
-            if total is None or len(result) >= total or len(result) == before:
-                return result
+    async def groups_at(self, address: str, deadline: Deadline) -> dict[str, SubscriptionGroupConfig]:
+        """Return the groups that a broker has, by name."""
+        return await self._servers.paged(_groups_behind, address, deadline)
 
     async def request_modes(self, group: str, topic: str) -> dict[str, str]:
         """Return by broker how a group reads a topic: ``pull`` or ``pop``; only 5.x brokers know."""
-        deadline = self._deadline()
-        masters = await self._masters_of(topic, deadline)
-        modes = await self._all(masters.values(), _ALL_REQUEST_MODES, deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters_of(topic, deadline)
+        modes = await self._servers.all(masters.values(), _ALL_REQUEST_MODES, deadline)
         return {name: table.get((topic, group), "pull") for name, table in zip(masters, modes, strict=True)}
 
     async def set_request_mode(
@@ -200,28 +188,19 @@ class GroupAdmin(MessageAdmin):
         if mode not in ("pull", "pop"):
             raise ConfigError(f"mode is 'pull' or 'pop', got {mode!r}")
         body = SetMessageRequestModeRequestBody(topic, group, MessageRequestMode(mode.upper()), share_queues)
-        deadline = self._deadline()
-        masters = await self._masters_of(topic, deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters_of(topic, deadline)
         what = f"request mode of group {group!r} for topic {topic!r}"
         request = Request(RequestCode.SET_MESSAGE_REQUEST_MODE, what, done, body=body.encode())
-        await self._everywhere(request, addresses=masters.values(), deadline=deadline)
+        await self._servers.everywhere(request, addresses=masters.values(), deadline=deadline)
         return list(masters)
-
-    async def _masters_of(self, topic: str, deadline: Deadline) -> dict[str, str]:
-        """Return the masters of a topic by broker name."""
-        route = await self._route(topic, deadline)
-        found = {data.broker_name: data.broker_addrs.get(MASTER_ID) for data in route.broker_datas}
-        masters = {name: address for name, address in found.items() if address is not None}
-        if not masters:
-            raise RouteNotFound(f"no master of topic {topic!r} is registered")
-        return dict(sorted(masters.items()))
 
     # Members
 
     async def consumer_connections(self, group: str) -> list[Connection]:
         """Return the connected members of a group, each once; empty when there is none."""
         members: dict[str, Connection] = {}
-        for seen in await self._ask_masters(members_of(group)):
+        for seen in await self._servers.ask_masters(members_of(group)):
             if seen is not None:
                 members.update((connection.client_id, connection) for connection in seen.connection_set)
         return list(members.values())
@@ -231,10 +210,10 @@ class GroupAdmin(MessageAdmin):
 
         raises  GroupNotExist where no master knows it, nobody is connected as it and no offset of it is stored
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        tables = await self._group_tables(masters, self._share(deadline, 3))
-        seen = await self._by_name(masters, members_of(group), self._share(deadline, 2))
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
+        tables = await self.tables(masters, self._servers.share(deadline, 3))
+        seen = await self._servers.by_name(masters, members_of(group), self._servers.share(deadline, 2))
         progress = await self._progress(group, None, masters, deadline, times=True)
         configs = {name: table[group] for name, table in tables.items() if group in table}
         online = {name: each for name, each in seen.items() if each is not None}
@@ -256,15 +235,15 @@ class GroupAdmin(MessageAdmin):
 
     async def _unlike(self, group: str, masters: Mapping[str, str], deadline: Deadline) -> str:
         """Return how members differ, as brokers of ours say."""
-        runtimes = await self._each(masters.values(), BROKER_RUNTIME_INFO, deadline)
+        runtimes = await self._servers.each(masters.values(), BROKER_RUNTIME_INFO, deadline)
         told = [each for each in runtimes.values() if not isinstance(each, RocketError)]
         return told_by_brokers(told, "unlikeGroups").get(group, "")
 
     async def group_members(self, group: str) -> list[GroupMember]:
         """Return the connected members of a group with the brokers that each is connected to, sorted by id."""
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        seen = await self._by_name(masters, members_of(group), deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
+        seen = await self._servers.by_name(masters, members_of(group), deadline)
         return list(_members_in({name: each for name, each in seen.items() if each is not None}))
 
     # Progress
@@ -274,7 +253,7 @@ class GroupAdmin(MessageAdmin):
 
         A queue of these topics in which the group has no offset has the offset 0 here, see ``offsets``.
         """
-        return merged(await self._ask_masters(_stats_of(group, topic)))
+        return merged(await self._servers.ask_masters(_stats_of(group, topic)))
 
     async def group_lag(self, group: str, topic: str | None = None) -> list[QueueProgress]:
         """Return how far a group is in each queue, and since when messages wait for it; sorted by queue.
@@ -289,11 +268,11 @@ class GroupAdmin(MessageAdmin):
         return await self._known_progress(group, topic, times=False)
 
     async def _known_progress(self, group: str, topic: str | None, *, times: bool) -> list[QueueProgress]:
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        rows = await self._progress(group, topic, masters, self._share(deadline, 2), times=times)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
+        rows = await self._progress(group, topic, masters, self._servers.share(deadline, 2), times=times)
         if all(row.group_offset is None for row in rows):
-            tables = await self._group_tables(masters, deadline)
+            tables = await self.tables(masters, deadline)
             if not any(group in table for table in tables.values()):
                 raise _no_group(group, tables)
         return rows
@@ -302,7 +281,7 @@ class GroupAdmin(MessageAdmin):
         self, group: str, topic: str | None, masters: Mapping[str, str], deadline: Deadline, *, times: bool
     ) -> list[QueueProgress]:
         async def ask(remoting: Remoting, address: str, timeout: float) -> list[QueueProgress]:
-            within = Deadline(timeout, self._clock)
+            within = Deadline(timeout, self._servers.clock)
             stats = await _stats_of(group, topic)(remoting, address, timeout)
             stored: Mapping[str, Mapping[int, int]] = {}
             if any(not each.consumer_offset for each in stats.values()):
@@ -314,7 +293,7 @@ class GroupAdmin(MessageAdmin):
                 waiting |= await _waiting_of(group, name, remoting, address, within.remaining())
             return [_progress_in(group, *each, stored, waiting, times=times) for each in stats.items()]
 
-        rows = [row for answer in await self._all(masters.values(), ask, deadline) for row in answer]
+        rows = [row for answer in await self._servers.all(masters.values(), ask, deadline) for row in answer]
         return sorted(rows, key=lambda row: row.queue)
 
 
@@ -337,12 +316,17 @@ def _read_request_modes(answer: RemotingCommand) -> dict[tuple[str, str], str]:
 _ALL_REQUEST_MODES: Final = Request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", _read_request_modes)
 
 
-def _page_of_groups(answer: RemotingCommand) -> tuple[SubscriptionGroupWrapper, int | None]:
-    """Read groups, and how many the broker has in all; None: these are all, as one of 4.9 answers."""
-    from rocketcore.protocol.bodies.group import SubscriptionGroupWrapper
+def _groups_behind(known: int) -> Request[tuple[dict[str, SubscriptionGroupConfig], int | None]]:
+    """Ask for a page of groups, and how many the broker has in all; None: these are all, as one of 4.9 answers."""
 
-    total = answer.header(GetAllSubscriptionGroupResponseHeader).total_group_num
-    return SubscriptionGroupWrapper.decode(answer.body), total
+    def read(answer: RemotingCommand) -> tuple[dict[str, SubscriptionGroupConfig], int | None]:
+        from rocketcore.protocol.bodies.group import SubscriptionGroupWrapper
+
+        total = answer.header(GetAllSubscriptionGroupResponseHeader).total_group_num
+        return SubscriptionGroupWrapper.decode(answer.body).subscription_group_table, total
+
+    header = GetAllSubscriptionGroupRequestHeader(group_seq=known, max_group_num=_GROUPS_PER_PAGE)
+    return Request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "list of groups", read, header)
 
 
 def members_of(group: str) -> Question[ConsumerConnection | None]:

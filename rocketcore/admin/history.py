@@ -1,4 +1,4 @@
-"""HistoryAdmin: what became of one message: what clients traced, and how far each group is with it.
+"""History: what became of one message: what clients traced, and how far each group is with it.
 
 RocketMQ 5.5.0: ``QueryMsgTraceByIdSubCommand``, ``MQAdminImpl.messageTrackDetail``, ``consumeMessageDirectly``.
 """
@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from rocketcore.admin.groups import STORED_OFFSETS, GroupAdmin, members_of
-from rocketcore.admin.messages import END_OF_TIME, masters_of_route, query_at
+from rocketcore.admin.groups import STORED_OFFSETS, members_of
+from rocketcore.admin.messages import Messages, copies_at
 from rocketcore.admin.requests import Request, topic_list
+from rocketcore.admin.servers import Part
 from rocketcore.codes import DLQ_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SCHEDULE_TOPIC, TRACE_TOPIC, RequestCode
-from rocketcore.errors import ConsumerNotOnline, DecodeError, RocketError, RouteNotFound, TopicNotExist
-from rocketcore.message import REAL_TOPIC, KeyKind
+from rocketcore.errors import ConsumerNotOnline, DecodeError, RouteNotFound, TopicNotExist
+from rocketcore.message import REAL_TOPIC
 from rocketcore.protocol.headers.admin import QueryTopicConsumeByWhoRequestHeader
 from rocketcore.protocol.headers.consumer import ConsumeMessageDirectlyResultRequestHeader
-from rocketcore.protocol.headers.message import QueryMessageRequestHeader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.trace import Trace
     from rocketcore.service import Deadline
 
-__all__ = ["GroupState", "HistoryAdmin", "MessageState"]
-
-_RETRIES: Final = 32
-"""Copies of one message in a retry topic that are looked at."""
+__all__ = ["GroupState", "History", "MessageState"]
 
 
 class MessageState(Enum):
@@ -66,7 +63,7 @@ class GroupState:
     members: int
 
 
-class HistoryAdmin(GroupAdmin):
+class History(Part):
     """The part of ``AsyncAdmin`` about what became of a message."""
 
     async def message_traces(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[Trace]:
@@ -79,7 +76,7 @@ class HistoryAdmin(GroupAdmin):
         from rocketcore.protocol.trace import decode_traces
 
         found: dict[Trace, int] = {}
-        for message in await self.query_messages(trace_topic, message_id):
+        for message in await Messages(self._servers).query_messages(trace_topic, message_id):
             try:
                 traces = decode_traces(message.body)
             except DecodeError:  # somebody else's message
@@ -99,34 +96,28 @@ class HistoryAdmin(GroupAdmin):
 
         raises  RouteNotFound without the message's broker; its error where it does not answer
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
         address = masters.get(message.queue.broker)
         if address is None:
             raise RouteNotFound(f"broker {message.queue.broker!r} has no master")
         topic = message.queue.topic
-        offsets = await self._put(STORED_OFFSETS, address, deadline.remaining())
+        offsets = await self._servers.ask_one(STORED_OFFSETS, address, deadline.remaining())
         stored = {
             key.removeprefix(f"{topic}@"): table.get(message.queue.queue_id)
             for key, table in offsets.items()
             if key.startswith(f"{topic}@")
         }
-        groups = sorted({*stored, *await self._put(_groups_of(topic), address, deadline.remaining())})
-        listed = await self._ask(topic_list(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), deadline)
+        groups = sorted({*stored, *await self._servers.ask_one(_groups_of(topic), address, deadline.remaining())})
+        listed = await self._servers.ask(topic_list(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), deadline)
         topics = set(listed.topic_list)
         waiting = await self._copies(SCHEDULE_TOPIC, message, address, deadline)
-        results = await self._at_once(
+        return await self._servers.results(
             [
                 partial(self._state_in, each, stored.get(each), message, waiting, offsets, topics, address, deadline)
                 for each in groups
             ]
         )
-        states = []
-        for result in results:
-            if isinstance(result, RocketError):
-                raise result
-            states.append(result)
-        return states
 
     async def _state_in(
         self,
@@ -142,7 +133,7 @@ class HistoryAdmin(GroupAdmin):
         retry, dead = RETRY_TOPIC_PREFIX + group, DLQ_TOPIC_PREFIX + group
         retries = await self._copies(retry, message, address, deadline) if retry in topics else []
         dead_letters = await self._copies(dead, message, address, deadline) if dead in topics else []
-        seen = await self._put(members_of(group), address, deadline.remaining())
+        seen = await self._servers.ask_one(members_of(group), address, deadline.remaining())
         delayed = [each.reconsume_times for each in waiting if each.properties.get(REAL_TOPIC) == retry]
         last = max((each.reconsume_times for each in retries), default=0)
         failed = max([last, *delayed, *(each.reconsume_times for each in dead_letters)], default=0)
@@ -166,15 +157,9 @@ class HistoryAdmin(GroupAdmin):
         self, topic: str, message: ReceivedMessage, address: str, deadline: Deadline
     ) -> list[ReceivedMessage]:
         """Return messages of a topic that have a message's unique id, as its broker has them."""
-        header = QueryMessageRequestHeader(
-            topic=topic, key=message.msg_id, max_num=_RETRIES, begin_timestamp=0, end_timestamp=END_OF_TIME,
-            index_type=KeyKind.UNIQUE.value,
-        )  # fmt: skip
-        ask = query_at(
-            header, {message.queue.broker: address}, lambda each: KeyKind.UNIQUE.fits(each.properties, message.msg_id)
-        )
+        ask = copies_at(topic, message.msg_id, {message.queue.broker: address})
         try:
-            return await self._put(ask, address, deadline.remaining())
+            return await self._servers.ask_one(ask, address, deadline.remaining())
         except TopicNotExist:
             return []
 
@@ -188,12 +173,9 @@ class HistoryAdmin(GroupAdmin):
         """
         from rocketcore.protocol.bodies.client import ConsumeMessageDirectlyResult
 
-        deadline = self._deadline()
-        route = await self._route(message.queue.topic, deadline)
-        address = masters_of_route(route, message.queue.topic).get(message.queue.broker)
-        if address is None:
-            raise RouteNotFound(f"broker {message.queue.broker!r} has no master with topic {message.queue.topic!r}")
-        seen = await self._put(members_of(group), address, deadline.remaining())
+        deadline = self._servers.deadline()
+        address = await self._servers.master_of(message.queue, deadline)
+        seen = await self._servers.ask_one(members_of(group), address, deadline.remaining())
         if seen is None or all(each.client_id != client_id for each in seen.connection_set):
             what = f"{client_id!r} of group {group!r} is not connected to {message.queue.broker}"
             raise ConsumerNotOnline(ConsumerNotOnline.response_code, what, address)
@@ -207,7 +189,7 @@ class HistoryAdmin(GroupAdmin):
             lambda answer: ConsumeMessageDirectlyResult.decode(answer.body),
             header,
         )
-        return await self._put(request, address, deadline.remaining())
+        return await self._servers.ask_one(request, address, deadline.remaining())
 
 
 def _groups_of(topic: str) -> Request[list[str]]:

@@ -1,89 +1,65 @@
 """AsyncAdmin: the administration of a cluster as coroutines (Java: ``DefaultMQAdminExt``).
 
 It runs on asyncio over a ``RemotingClient``, and on threads inside ``Admin``, over connections whose coroutines never
-wait. Bodies that one operation reads are imported there: to make their classes takes longer than most questions.
+wait. Its parts have the operations, and no state but the servers. Bodies that one operation reads are imported
+there: to make their classes takes longer than most questions.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
-from rocketcore.admin.accounts import AccountAdmin
-from rocketcore.admin.base import first_address, masters_in, merged
-from rocketcore.admin.group_settings import GroupSettingsAdmin
-from rocketcore.admin.history import HistoryAdmin
-from rocketcore.admin.requests import (
-    Request,
-    create_topic,
-    delete_kv,
-    delete_topic_in_namesrv,
-    done,
-    signed_attributes,
-    topic_config,
-    topic_stats,
-)
-from rocketcore.admin.statistics import StatisticsAdmin
-from rocketcore.admin.survey import SurveyAdmin
-from rocketcore.admin.transfer import MetadataAdmin
-from rocketcore.client import api
-from rocketcore.client.route_table import readable_queues
-from rocketcore.codes import ORDER_TOPIC_NAMESPACE, Permission, RequestCode
-from rocketcore.errors import (
-    ConfigError,
-    PartlyDone,
-    RequestNotSupported,
-    RequestTimeout,
-    RocketError,
-    TopicExists,
-    TopicNotExist,
-    TransportError,
-)
-from rocketcore.message import MessageQueue
-from rocketcore.naming import check_topic
-from rocketcore.protocol.bodies.route import TopicRouteData
-from rocketcore.protocol.headers.admin import DeleteTopicRequestHeader
-from rocketcore.service import Deadline
+from rocketcore.admin.accounts import AccessControl
+from rocketcore.admin.clients import Clients
+from rocketcore.admin.cluster import Clusters
+from rocketcore.admin.dead_letters import DeadLetters
+from rocketcore.admin.group_settings import GroupSettings
+from rocketcore.admin.groups import Groups
+from rocketcore.admin.history import History
+from rocketcore.admin.messages import Messages
+from rocketcore.admin.name_servers import NameServerSettings
+from rocketcore.admin.offsets import Offsets
+from rocketcore.admin.servers import Part, Servers, signer_of
+from rocketcore.admin.statistics import Statistics
+from rocketcore.admin.survey import Surveys
+from rocketcore.admin.topics import CreatedTopic, TopicChange, Topics
+from rocketcore.admin.transfer import MetadataTransfer
+from rocketcore.client.addresses import NameServers
+from rocketcore.service import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
-    from rocketcore.protocol.bodies.stats import TopicOffset
-    from rocketcore.protocol.bodies.topic import TopicConfig
+    from rocketcore.transport.client import RemotingClient
+    from rocketcore.transport.hooks import RpcHook
+    from rocketcore.transport.remoting import Remoting
+    from rocketcore.transport.tls.settings import TlsOption
 
 __all__ = ["AsyncAdmin", "CreatedTopic", "TopicChange"]
 
-logger = logging.getLogger(__name__)
-
 T = TypeVar("T")
+P = ParamSpec("P")
+PartT = TypeVar("PartT", bound=Part)
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
-    """A topic that was created: its queues on each broker, and the names of the brokers.
+def operation(
+    part: type[PartT], method: Callable[Concatenate[PartT, P], Coroutine[Any, Any, T]]
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return a method of ``AsyncAdmin`` that runs one of a part: the same arguments and the same documentation."""
+    name = method.__name__
 
-    created  False: it was there (``exist_ok``), nothing was changed, and the rest says what it is
-    """
+    async def call(self: AsyncAdmin, /, *arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            coroutine = method(part(self.servers), *arguments, **options)
+        except TypeError as error:  # names the method that was called, not the one that it runs
+            raise TypeError(str(error).replace(f"{part.__name__}.{name}()", f"Admin.{name}()")) from None
+        return await coroutine
 
-    topic: str
-    read_queues: int
-    write_queues: int
-    brokers: tuple[str, ...]
-    perm: int = Permission.READ | Permission.WRITE
-    created: bool = True
-
-
-class TopicChange(NamedTuple):
-    """What a change of a topic did: its settings by broker, as they were and as they are."""
-
-    before: dict[str, TopicConfig]
-    after: dict[str, TopicConfig]
+    functools.update_wrapper(call, method)
+    return call
 
 
-class AsyncAdmin(GroupSettingsAdmin, SurveyAdmin, HistoryAdmin, MetadataAdmin, StatisticsAdmin, AccountAdmin):
+class AsyncAdmin:
     """Administration over asyncio (Java: ``DefaultMQAdminExt``).
 
     namesrv             addresses as in ``Producer``
@@ -94,307 +70,156 @@ class AsyncAdmin(GroupSettingsAdmin, SurveyAdmin, HistoryAdmin, MetadataAdmin, S
     access_key          account of ACL, with its ``secret_key``
     """
 
-    # Topics
+    _servers_of: ClassVar[type[Servers]] = Servers
 
-    async def topic_route(self, topic: str) -> TopicRouteData:
-        """Return which brokers serve a topic; raises TopicNotExist where no broker does."""
-        return await self._route(topic)
-
-    async def topic_routes(self, topic: str) -> dict[str, TopicRouteData | RocketError]:
-        """Return the same as each name server sees it, by its address; the error of one that does not say."""
-        return await self._routes(topic)
-
-    async def _routes(self, topic: str, deadline: Deadline | None = None) -> dict[str, TopicRouteData | RocketError]:
-        return await self._each(self._name_servers, lambda r, a, t: api.topic_route(r, a, topic, t), deadline)
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, sorted."""
-        return readable_queues(topic, await self.topic_route(topic))
-
-    async def create_topic(
+    def __init__(
         self,
-        topic: str,
-        queues: int = 8,
+        namesrv: NameServers = None,
         *,
-        read_queues: int | None = None,
-        write_queues: int | None = None,
-        perm: int = Permission.READ | Permission.WRITE,
-        order: bool = False,
-        cluster: str | None = None,
-        broker: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-        exist_ok: bool = False,
-    ) -> CreatedTopic:
-        """Create a topic on every master; return when the name server shows it. A topic that is there stays as it is.
-
-        Our brokers refuse the second of two who create a topic at the same time. Apache's have no such request: there
-        the later one may still change what the other has created a moment before.
-
-        queues      per broker; ``read_queues`` and ``write_queues`` where they differ
-        order       also keep the order configuration, so that the queues stay in place when a broker is away
-        cluster     only the brokers of this cluster; ``broker`` only the one of this name
-        attributes  5.x topic attributes, for example ``{"message.type": "FIFO"}``
-        exist_ok    where the topic is there, return what it is, with ``created=False``
-        raises      TopicExists where one of these brokers has it: ``update_topic`` changes it; RouteNotFound without
-                    such a broker, BrokerError where all brokers refuse, PartlyDone where some do
-        """
-        from rocketcore.protocol.bodies.topic import TopicConfig
-
-        check_topic(topic)
-        read, write = _queue_counts(queues, read_queues, write_queues)
-        assert read is not None, "queues has a default"
-        assert write is not None, "queues has a default"
-        config = TopicConfig(
-            topic_name=topic,
-            read_queue_nums=read,
-            write_queue_nums=write,
-            perm=int(perm),
-            order=order,
-            attributes=signed_attributes({}, attributes or {}),
-        )
-        deadline = self._deadline()
-        views = await self._views(deadline)
-        masters = masters_in(views.values(), cluster, broker)
-        if found := await self._configs_at(topic, masters, deadline):
-            return _existing(topic, found, exist_ok=exist_ok)
-        # One broker decides who of two is the first: it is asked alone.
-        first, *others = masters.values()
-        if not await self._put(create_topic(config, only=True), first, deadline.remaining()):
-            return _existing(topic, await self._configs_at(topic, masters, deadline), exist_ok=exist_ok)
-        if order:
-            whole = cluster is None and broker is None
-            await self._put_order(topic, dict.fromkeys(masters, write), views, deadline, whole=whole)
-            # A broker takes the order from name servers, too: it may have taken it away again before they had it.
-            await self._put(create_topic(replace(config, attributes={})), first, deadline.remaining())
-        await self._create_at_others(config, first, others, deadline)
-        await self._await_route(topic, dict.fromkeys(masters, read), views, deadline)
-        return CreatedTopic(topic, read, write, tuple(masters), int(perm))
-
-    async def _create_at_others(
-        self, config: TopicConfig, first: str, others: Iterable[str], deadline: Deadline
+        timeout: float = 5.0,
+        broker_address_map: Mapping[str, str] | None = None,
+        tls: TlsOption = False,
+        hooks: Sequence[RpcHook] = (),
+        access_key: str = "",
+        secret_key: str = "",
+        remoting: Remoting | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Create a topic where the first broker has it already; raises PartlyDone."""
-        request = create_topic(config, only=True)
-        answers = await self._each(others, request, deadline)
-        failed = {
-            address: answer if isinstance(answer, RocketError) else TopicExists(config.topic_name, (address,))
-            for address, answer in answers.items()
-            if answer is not True
-        }
-        if failed:
-            raise PartlyDone(request.what, [first, *(address for address in answers if address not in failed)], failed)
+        signer, address_map = signer_of(access_key, secret_key), dict(broker_address_map or {})
 
-    async def topic_configs(
-        self, topic: str, *, cluster: str | None = None, broker: str | None = None
-    ) -> dict[str, TopicConfig]:
-        """Return the settings of a topic by broker, as the masters that have it say.
+        def connect() -> RemotingClient:
+            from rocketcore.transport.client import RemotingClient
 
-        raises  TopicNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
-        """
-        deadline = self._deadline()
-        masters = masters_in((await self._views(deadline)).values(), cluster, broker)
-        return await self._configs_of(topic, masters, deadline)
+            return RemotingClient(tls=tls, hooks=hooks, signer=signer, address_map=address_map)
 
-    async def _configs_of(self, topic: str, masters: Mapping[str, str], deadline: Deadline) -> dict[str, TopicConfig]:
-        """As ``_configs_at``; raises TopicNotExist where no master has the topic."""
-        found = await self._configs_at(topic, masters, deadline)
-        if not found:
-            raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not on {', '.join(masters)}")
-        return found
+        self.servers = self._servers_of(namesrv, timeout, clock, remoting, connect)
+        """How servers are asked; not public."""
 
-    async def _configs_at(self, topic: str, masters: Mapping[str, str], deadline: Deadline) -> dict[str, TopicConfig]:
-        """Return the settings of a topic by broker, of the masters that have it; raises the error of one."""
-        names = list(masters)
-        answers = await self._at_once([partial(self._config_at, topic, masters[name], deadline) for name in names])
-        found = {}
-        for name, answer in zip(names, answers, strict=True):
-            if isinstance(answer, RocketError):
-                raise answer
-            if answer is not None:
-                found[name] = answer
-        return found
+    async def __aenter__(self) -> Self:
+        return self
 
-    async def _config_at(self, topic: str, address: str, deadline: Deadline) -> TopicConfig | None:
-        try:
-            return await self._put(topic_config(topic), address, deadline.remaining())
-        except TopicNotExist:
-            return None
-        except RequestNotSupported:  # 4.9
-            return (await self._topics_of(address, deadline)).get(topic)
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
-    async def update_topic(
-        self,
-        topic: str,
-        queues: int | None = None,
-        *,
-        read_queues: int | None = None,
-        write_queues: int | None = None,
-        perm: int | None = None,
-        order: bool | None = None,
-        cluster: str | None = None,
-        broker: str | None = None,
-        attributes: Mapping[str, str] | None = None,
-    ) -> TopicChange:
-        """Change what is named of a topic, on every master that has it; return when the name servers show it.
+    async def close(self) -> None:
+        """Close the connections; a second call does nothing."""
+        await self.servers.close()
 
-        Fewer read queues than hold messages: nobody can read those of the queues beyond. The order configuration of an
-        ordered topic follows the write queues, and goes with the order.
+    @property
+    def timeout(self) -> float:
+        """Seconds for a whole call, however many servers it asks; may be changed between calls."""
+        return self.servers.timeout
 
-        queues               read and write queues per broker; ``read_queues`` and ``write_queues`` change one of them
-        cluster, broker      only the brokers of this cluster, only the one of this name
-        attributes           those to set; the others stay
-        raises               ConfigError where nothing to change is named, TopicNotExist, RouteNotFound without such a
-                             broker, BrokerError where all refuse, PartlyDone where some do
-        """
-        read, write = _queue_counts(queues, read_queues, write_queues)
-        wanted = {"read_queue_nums": read, "write_queue_nums": write, "perm": perm, "order": order}
-        named: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-        if not named and not attributes:
-            raise ConfigError(f"update_topic({topic!r}) names nothing to change")
-        deadline = self._deadline()
-        views = await self._views(deadline)
-        every = masters_in(views.values())
-        masters = masters_in(views.values(), cluster, broker)
-        before = await self._configs_of(topic, masters, deadline)
-        after = {
-            name: replace(config, **named, attributes=config.attributes | dict(attributes or {}))
-            for name, config in before.items()
-        }
-        sent = {
-            masters[name]: replace(config, attributes=signed_attributes({}, attributes or {}))
-            for name, config in after.items()
-        }
-        whole = after.keys() == every.keys()
-        # First: brokers take the order from name servers, too, and would undo theirs.
-        await self._put_order(topic, _order_counts(after), views, deadline, whole=whole)
-        try:
-            await self._everywhere(
-                lambda r, a, t: create_topic(sent[a])(r, a, t), f"change of topic {topic!r}", sent, deadline
-            )
-        except RocketError as error:
-            if not isinstance(error, PartlyDone):
-                with contextlib.suppress(RocketError):
-                    await self._put_order(topic, _order_counts(before), views, self._deadline(), whole=whole)
-            raise
-        shown = {name: config.read_queue_nums for name, config in after.items()}
-        await self._await_route(topic, shown, views, deadline)
-        return TopicChange(before, after)
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self.servers.timeout = seconds
 
-    async def _await_route(
-        self, topic: str, queues: Mapping[str, int], name_servers: Iterable[str], deadline: Deadline
-    ) -> None:
-        """Wait until name servers show the topic with these read queues: brokers register a change before or soon after
-        they answer."""
-        brokers = set(queues)
-        for address in name_servers:
-            while True:
-                try:
-                    route = await api.topic_route(self._connections(), address, topic, deadline.remaining())
-                except TopicNotExist:
-                    shown = set()
-                except TransportError as error:
-                    logger.info("name server not asked address=%s error=%s", address, error)
-                    break
-                else:
-                    counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
-                    shown = {name for name, count in queues.items() if counts.get(name) == count}
-                if brokers <= shown:
-                    break
-                if deadline.expired:
-                    missing = ", ".join(sorted(brokers - shown))
-                    raise RequestTimeout(
-                        f"topic {topic!r} was created or changed; {address} does not show it on {missing} yet"
-                    )
-                await self._pause(0.02)
+    topics = operation(Topics, Topics.topics)
+    system_topics = operation(Topics, Topics.system_topics)
+    unit_topics = operation(Topics, Topics.unit_topics)
+    unit_sub_topics = operation(Topics, Topics.unit_sub_topics)
+    unit_sub_ununit_topics = operation(Topics, Topics.unit_sub_ununit_topics)
+    delete_topic_in_namesrv = operation(Topics, Topics.delete_topic_in_namesrv)
+    register_topic = operation(Topics, Topics.register_topic)
+    topic_route = operation(Topics, Topics.topic_route)
+    topic_routes = operation(Topics, Topics.topic_routes)
+    queues = operation(Topics, Topics.queues)
+    create_topic = operation(Topics, Topics.create_topic)
+    topic_configs = operation(Topics, Topics.topic_configs)
+    update_topic = operation(Topics, Topics.update_topic)
+    delete_topic = operation(Topics, Topics.delete_topic)
+    topic_stats = operation(Topics, Topics.topic_stats)
 
-    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
-        """Delete a topic and its messages on every broker, then at the name servers; return the names of the brokers.
+    query_messages = operation(Messages, Messages.query_messages)
+    view_message = operation(Messages, Messages.view_message)
+    message_at = operation(Messages, Messages.message_at)
 
-        raises  TopicNotExist where no broker serves it, PartlyDone where some servers fail; name servers keep it until
-                every broker has deleted it
-        """
-        deadline = self._deadline()
-        routes = (await self._routes(topic, Deadline(deadline.remaining() / 2, self._clock))).values()
-        known = [route for route in routes if not isinstance(route, RocketError)]
-        if not known:
-            errors = [route for route in routes if isinstance(route, RocketError)]
-            raise next((error for error in errors if not isinstance(error, TransportError)), errors[0])
-        every = {data.broker_name: data for route in known for data in route.broker_datas}
-        owners = [data for _, data in sorted(every.items()) if cluster in (None, data.cluster)]
-        if not owners:
-            raise TopicNotExist(TopicNotExist.response_code, f"topic {topic!r} is not in cluster {cluster!r}")
-        header = DeleteTopicRequestHeader(topic=topic)
-        await self._everywhere(
-            Request(RequestCode.DELETE_TOPIC_IN_BROKER, f"deletion of topic {topic!r}", done, header),
-            addresses=[address for data in owners for address in data.broker_addrs.values()],
-            deadline=deadline,
-        )
-        await self._everywhere(delete_topic_in_namesrv(topic, cluster), deadline=deadline)
-        if cluster is None:
-            await self._everywhere(
-                delete_kv(ORDER_TOPIC_NAMESPACE, topic),
-                f"deletion of the order configuration of topic {topic!r}",
-                deadline=deadline,
-            )
-        return [data.broker_name for data in owners]
+    message_traces = operation(History, History.message_traces)
+    message_states = operation(History, History.message_states)
+    consume_directly = operation(History, History.consume_directly)
 
-    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """Return the bounds of every queue of a topic; one request a broker, all at the same time."""
-        deadline = self._deadline()
-        route = await self._route(topic, deadline)
-        addresses = [first_address(data) for data in route.broker_datas if data.broker_addrs]
-        return merged(await self._all(addresses, topic_stats(topic), deadline))
+    groups = operation(Groups, Groups.groups)
+    group_configs = operation(Groups, Groups.group_configs)
+    request_modes = operation(Groups, Groups.request_modes)
+    set_request_mode = operation(Groups, Groups.set_request_mode)
+    consumer_connections = operation(Groups, Groups.consumer_connections)
+    describe_group = operation(Groups, Groups.describe_group)
+    group_members = operation(Groups, Groups.group_members)
+    consume_stats = operation(Groups, Groups.consume_stats)
+    group_lag = operation(Groups, Groups.group_lag)
+    offsets = operation(Groups, Groups.offsets)
 
-    # Offsets of queues
+    create_group = operation(GroupSettings, GroupSettings.create_group)
+    update_group = operation(GroupSettings, GroupSettings.update_group)
+    delete_group = operation(GroupSettings, GroupSettings.delete_group)
 
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the next message of a queue will get."""
-        return await self._at_broker_of(queue, lambda r, a, t: api.max_offset(r, a, queue, t))
+    plan_reset = operation(Offsets, Offsets.plan_reset)
+    offsets_at = operation(Offsets, Offsets.offsets_at)
+    reset_offsets = operation(Offsets, Offsets.reset_offsets)
+    max_offset = operation(Offsets, Offsets.max_offset)
+    min_offset = operation(Offsets, Offsets.min_offset)
+    search_offset = operation(Offsets, Offsets.search_offset)
+    earliest_store_time = operation(Offsets, Offsets.earliest_store_time)
+    consumer_offset = operation(Offsets, Offsets.consumer_offset)
+    update_consumer_offset = operation(Offsets, Offsets.update_consumer_offset)
 
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the first message that a queue still has."""
-        return await self._at_broker_of(queue, lambda r, a, t: api.min_offset(r, a, queue, t))
+    consumer_running_info = operation(Clients, Clients.consumer_running_info)
+    queue_owners = operation(Clients, Clients.queue_owners)
+    producers = operation(Clients, Clients.producers)
 
-    async def search_offset(self, queue: MessageQueue, timestamp: int | datetime) -> int:
-        """Return the offset of the first message stored at a time or later; an int is epoch milliseconds."""
-        millis = round(timestamp.timestamp() * 1000) if isinstance(timestamp, datetime) else timestamp
-        return await self._at_broker_of(queue, lambda r, a, t: api.search_offset(r, a, queue, millis, t))
+    dead_letter_groups = operation(DeadLetters, DeadLetters.dead_letter_groups)
+    dead_letter_queues = operation(DeadLetters, DeadLetters.dead_letter_queues)
+    dead_letter_count = operation(DeadLetters, DeadLetters.dead_letter_count)
+    dead_letters = operation(DeadLetters, DeadLetters.dead_letters)
+    redrive = operation(DeadLetters, DeadLetters.redrive)
+    redrive_each = operation(DeadLetters, DeadLetters.redrive_each)
 
-    async def earliest_store_time(self, queue: MessageQueue) -> int:
-        """Return when the first message of a queue was stored, epoch milliseconds; -1 without one."""
-        return await self._at_broker_of(queue, lambda r, a, t: api.earliest_store_time(r, a, queue, t))
+    survey_topics = operation(Surveys, Surveys.survey_topics)
+    survey_groups = operation(Surveys, Surveys.survey_groups)
+    broker_runtimes = operation(Surveys, Surveys.broker_runtimes)
+    newest_messages = operation(Surveys, Surveys.newest_messages)
+    earliest_store_times = operation(Surveys, Surveys.earliest_store_times)
+    messages_from = operation(Surveys, Surveys.messages_from)
+    group_offsets = operation(Surveys, Surveys.group_offsets)
 
-    # Offsets of groups
+    export_metadata = operation(MetadataTransfer, MetadataTransfer.export_metadata)
+    plan_import = operation(MetadataTransfer, MetadataTransfer.plan_import)
+    import_metadata = operation(MetadataTransfer, MetadataTransfer.import_metadata)
 
-    async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return the offset that a group stored for a queue, None without one."""
-        return await self._at_broker_of(
-            queue, lambda r, a, t: api.query_consumer_offset(r, a, group, queue, t, set_zero_if_not_found=False)
-        )
+    cluster_info = operation(Clusters, Clusters.cluster_info)
+    cluster_infos = operation(Clusters, Clusters.cluster_infos)
+    broker_member_group = operation(Clusters, Clusters.broker_member_group)
+    broker_status = operation(Clusters, Clusters.broker_status)
+    broker_topics = operation(Clusters, Clusters.broker_topics)
+    broker_runtime_info = operation(Clusters, Clusters.broker_runtime_info)
+    broker_config = operation(Clusters, Clusters.broker_config)
+    update_broker_config = operation(Clusters, Clusters.update_broker_config)
+    clean_broker = operation(Clusters, Clusters.clean_broker)
+    wipe_write_permission = operation(Clusters, Clusters.wipe_write_permission)
+    add_write_permission = operation(Clusters, Clusters.add_write_permission)
+    data_versions = operation(Clusters, Clusters.data_versions)
 
-    async def update_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Store a group's offset of a queue; members that run overwrite it at their next commit."""
-        await self._at_broker_of(queue, lambda r, a, t: api.update_consumer_offset(r, a, group, queue, offset, t))
+    topic_traffic = operation(Statistics, Statistics.topic_traffic)
+    broker_traffic = operation(Statistics, Statistics.broker_traffic)
+    group_traffic = operation(Statistics, Statistics.group_traffic)
+    echo = operation(Statistics, Statistics.echo)
 
+    users = operation(AccessControl, AccessControl.users)
+    create_user = operation(AccessControl, AccessControl.create_user)
+    update_user = operation(AccessControl, AccessControl.update_user)
+    delete_user = operation(AccessControl, AccessControl.delete_user)
+    policies = operation(AccessControl, AccessControl.policies)
+    grant = operation(AccessControl, AccessControl.grant)
+    revoke = operation(AccessControl, AccessControl.revoke)
+    accounts = operation(AccessControl, AccessControl.accounts)
+    put_account = operation(AccessControl, AccessControl.put_account)
+    delete_account = operation(AccessControl, AccessControl.delete_account)
+    set_white_addresses = operation(AccessControl, AccessControl.set_white_addresses)
 
-def _queue_counts(queues: int | None, read: int | None, write: int | None) -> tuple[int | None, int | None]:
-    """Return how many read and write queues are meant; raises ConfigError for a number that no topic has."""
-    for name, count in (("queues", queues), ("read_queues", read), ("write_queues", write)):
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
-            raise TypeError(f"{name} is a whole number, got {type(count).__name__}")
-        if count is not None and count < 1:
-            raise ConfigError(f"a topic has at least 1 queue, got {name}={count}")
-    return queues if read is None else read, queues if write is None else write
-
-
-def _order_counts(configs: Mapping[str, TopicConfig]) -> dict[str, int | None]:
-    """Return what the order configuration of a topic says of each broker."""
-    return {name: config.write_queue_nums if config.order else None for name, config in configs.items()}
-
-
-def _existing(topic: str, found: Mapping[str, TopicConfig], *, exist_ok: bool) -> CreatedTopic:
-    """Return a topic that is there, where that is all right; raises TopicExists."""
-    if not exist_ok or not found:
-        raise TopicExists(topic, found)
-    first = next(iter(found.values()))
-    return CreatedTopic(topic, first.read_queue_nums, first.write_queue_nums, tuple(found), first.perm, created=False)
+    namesrv_config = operation(NameServerSettings, NameServerSettings.namesrv_config)
+    namesrv_configs = operation(NameServerSettings, NameServerSettings.namesrv_configs)
+    update_namesrv_config = operation(NameServerSettings, NameServerSettings.update_namesrv_config)
+    get_kv = operation(NameServerSettings, NameServerSettings.get_kv)
+    list_kv = operation(NameServerSettings, NameServerSettings.list_kv)
+    put_kv = operation(NameServerSettings, NameServerSettings.put_kv)
+    delete_kv = operation(NameServerSettings, NameServerSettings.delete_kv)

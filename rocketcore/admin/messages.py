@@ -1,4 +1,4 @@
-"""MessageAdmin: single messages, by id, by key, by tag, by place.
+"""Messages: single messages, by id, by key, by tag, by place.
 
 RocketMQ: ``MQAdminImpl.queryMessage``, ``viewMessage``; its index goes by hash, so what a broker answers is looked at
 again here.
@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rocketcore.admin.cluster import ClusterAdmin
+from rocketcore.admin.servers import Part, masters_of_route
+from rocketcore.admin.timestamps import millis_of
 from rocketcore.client import api
-from rocketcore.codes import MASTER_ID, TOOLS_GROUP, PullSysFlag, ResponseCode
+from rocketcore.codes import TOOLS_GROUP, PullSysFlag, ResponseCode
 from rocketcore.errors import BrokerError, ConfigError, DecodeError, QueryNotFound, RocketError, RouteNotFound
 from rocketcore.ids import is_offset_id, place_of
 from rocketcore.message import KEY_SEPARATOR, KeyKind, MessageQueue
@@ -23,17 +24,17 @@ from rocketcore.service import Clock, Deadline
 from rocketcore.warning import warn
 
 if TYPE_CHECKING:
-    from rocketcore.admin.base import Question
+    from rocketcore.admin.servers import Question
     from rocketcore.message import ReceivedMessage
-    from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.transport.remoting import Remoting
 
-__all__ = ["END_OF_TIME", "MessageAdmin", "masters_of_route", "messages_in", "pull_header", "query_at"]
+__all__ = ["Messages", "copies_at", "messages_from", "messages_in"]
 
 logger = logging.getLogger(__name__)
 
-END_OF_TIME = (1 << 63) - 1
+_END_OF_TIME = (1 << 63) - 1
 _ID_ANSWERS = 32
+"""Messages with one unique id that are looked at: a retry topic may have several copies."""
 
 
 def messages_in(body: bytes, broker: str) -> list[ReceivedMessage]:
@@ -56,7 +57,7 @@ def _tell_skipped(error: DecodeError) -> None:
     warn(logger, "damaged message passed over error=%s", error)
 
 
-class MessageAdmin(ClusterAdmin):
+class Messages(Part):
     """The part of ``AsyncAdmin`` about single messages."""
 
     async def query_messages(
@@ -66,7 +67,7 @@ class MessageAdmin(ClusterAdmin):
         *,
         tag: str | None = None,
         begin: int | datetime = 0,
-        end: int | datetime = END_OF_TIME,
+        end: int | datetime = _END_OF_TIME,
         max_messages: int = 64,
     ) -> list[ReceivedMessage]:
         """Return the newest messages of a topic with a key, or a tag, the oldest of them first.
@@ -88,14 +89,14 @@ class MessageAdmin(ClusterAdmin):
             raise ConfigError(f"a key has no blank and is not empty, got {wanted!r}")
         if max_messages < 1:
             raise ConfigError(f"max_messages is 1 at least, got {max_messages}")
-        if _millis(begin) > _millis(end):
+        if millis_of(begin) > millis_of(end):
             raise ConfigError(f"begin lies behind end: {begin} and {end}")
         header = QueryMessageRequestHeader(
             topic=topic,
             key=wanted,
             max_num=max_messages,
-            begin_timestamp=_millis(begin),
-            end_timestamp=_millis(end),
+            begin_timestamp=millis_of(begin),
+            end_timestamp=millis_of(end),
             index_type=None if kind is KeyKind.KEY else kind.value,
         )
 
@@ -103,10 +104,10 @@ class MessageAdmin(ClusterAdmin):
             within = header.begin_timestamp <= message.store_timestamp <= header.end_timestamp
             return within and kind.fits(message.properties, wanted)
 
-        deadline = self._deadline()
-        masters = await self._masters_of(topic, deadline)
-        answers = await self._each(masters.values(), query_at(header, masters, fits), deadline)
-        return _in_order([message for found in self._known(answers).values() for message in found])
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters_of(topic, deadline)
+        answers = await self._servers.each(masters.values(), _query_at(header, masters, fits), deadline)
+        return _in_order([message for found in self._servers.known(answers).values() for message in found])
 
     async def view_message(self, topic: str | None, message_id: str) -> ReceivedMessage:
         """Return the message of an id.
@@ -122,31 +123,28 @@ class MessageAdmin(ClusterAdmin):
             raise ConfigError(f"{message_id!r} is no offset_msg_id: another id needs its topic")
         if not message_id or KEY_SEPARATOR in message_id:
             raise ConfigError(f"{message_id!r} is no id of a message")
-        deadline = self._deadline()
+        deadline = self._servers.deadline()
         place = place_of(message_id)
         questions: dict[str, Question[list[ReceivedMessage]]] = {}
         if topic is None:
             registered = {
                 address: name
-                for view in (await self._views(deadline)).values()
+                for view in (await self._servers.views(deadline)).values()
                 for name, data in view.broker_addr_table.items()
                 for address in data.broker_addrs.values()
             }
         else:
-            route = await self._route(topic, deadline)
+            route = await self._servers.route(topic, deadline)
             registered = {
                 address: data.broker_name for data in route.broker_datas for address in data.broker_addrs.values()
             }
-            header = QueryMessageRequestHeader(
-                topic=topic, key=message_id, max_num=_ID_ANSWERS, begin_timestamp=0, end_timestamp=END_OF_TIME,
-                index_type=KeyKind.UNIQUE.value,
-            )  # fmt: skip
             masters = masters_of_route(route, topic)
-            by_id = query_at(header, masters, lambda message: KeyKind.UNIQUE.fits(message.properties, message_id))
-            questions = dict.fromkeys(masters.values(), by_id)
+            questions = dict.fromkeys(masters.values(), copies_at(topic, message_id, masters))
         if place is not None and place[0] in registered:
             questions[place[0]] = _first_of(
-                _at_place(place[1], message_id, topic, registered[place[0]]), questions.get(place[0]), self._clock
+                _at_place(place[1], message_id, topic, registered[place[0]]),
+                questions.get(place[0]),
+                self._servers.clock,
             )
         answers = await self._ask_each(questions, deadline)
         found = _found_in(answers)
@@ -162,7 +160,9 @@ class MessageAdmin(ClusterAdmin):
             found = _found_in(moved)
             answers = {**answers, **{address: answer for address, answer in moved.items() if address not in answers}}
         if not found:
-            _or_raise(answers)
+            for answer in answers.values():
+                if isinstance(answer, RocketError):
+                    raise answer
             where = f" in topic {topic!r}" if topic is not None else ""
             gone = ""
             if place is not None and place[0] not in registered:
@@ -178,12 +178,12 @@ class MessageAdmin(ClusterAdmin):
         async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
             return await questions[address](remoting, address, timeout)
 
-        return await self._each(questions, ask, deadline) if questions else {}
+        return await self._servers.each(questions, ask, deadline) if questions else {}
 
     async def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
         """Return the message at an offset of a queue; raises QueryNotFound where there is none, RouteNotFound."""
-        deadline = self._deadline()
-        route = await self._route(queue.topic, deadline)
+        deadline = self._servers.deadline()
+        route = await self._servers.route(queue.topic, deadline)
         masters = masters_of_route(route, queue.topic)
         if queue.broker not in masters:
             raise RouteNotFound(f"broker {queue.broker!r} does not serve topic {queue.topic!r}")
@@ -191,31 +191,17 @@ class MessageAdmin(ClusterAdmin):
         if not 0 <= queue.queue_id < counts.get(queue.broker, 0):
             what = f"topic {queue.topic} has no queue {queue.broker}/{queue.queue_id} to read"
             raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, what)
-        header = pull_header(queue, offset, 1)
-        result = await api.pull_message(self._connections(), masters[queue.broker], header, deadline.remaining())
-        for message in messages_in(result.body, queue.broker):
+        ask = messages_from(queue, offset, 1)
+        for message in await self._servers.ask_one(ask, masters[queue.broker], deadline.remaining()):
             if message.offset == offset:
                 return message
         place = f"offset {offset} of {queue.topic} {queue.broker}/{queue.queue_id}"
         raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"no message is at {place}")
 
-    async def _masters_of(self, topic: str, deadline: Deadline) -> dict[str, str]:
-        return masters_of_route(await self._route(topic, deadline), topic)
 
-
-def masters_of_route(route: TopicRouteData, topic: str) -> dict[str, str]:
-    """Return the addresses of the masters that have a topic, by broker name; raises RouteNotFound without any."""
-    masters = {
-        data.broker_name: data.broker_addrs[MASTER_ID] for data in route.broker_datas if MASTER_ID in data.broker_addrs
-    }
-    if not masters:
-        raise RouteNotFound(f"topic {topic!r} has no master")
-    return masters
-
-
-def pull_header(queue: MessageQueue, offset: int, max_messages: int) -> PullMessageRequestHeader:
-    """Return the question for messages of a queue from an offset on, which leaves no trace of a group."""
-    return PullMessageRequestHeader(
+def messages_from(queue: MessageQueue, offset: int, max_messages: int) -> Question[list[ReceivedMessage]]:
+    """Ask for messages of a queue from an offset on; the question leaves no trace of a group at the broker."""
+    header = PullMessageRequestHeader(
         consumer_group=TOOLS_GROUP,
         topic=queue.topic,
         queue_id=queue.queue_id,
@@ -229,12 +215,23 @@ def pull_header(queue: MessageQueue, offset: int, max_messages: int) -> PullMess
         expression_type="TAG",
     )
 
+    async def ask(remoting: Remoting, address: str, timeout: float) -> list[ReceivedMessage]:
+        result = await api.pull_message(remoting, address, header, timeout)
+        return messages_in(result.body, queue.broker)
 
-def _millis(time: int | datetime) -> int:
-    return round(time.timestamp() * 1000) if isinstance(time, datetime) else time
+    return ask
 
 
-def query_at(
+def copies_at(topic: str, unique_id: str, masters: Mapping[str, str]) -> Question[list[ReceivedMessage]]:
+    """Ask a master's index for the messages of a topic that have a unique id."""
+    header = QueryMessageRequestHeader(
+        topic=topic, key=unique_id, max_num=_ID_ANSWERS, begin_timestamp=0, end_timestamp=_END_OF_TIME,
+        index_type=KeyKind.UNIQUE.value,
+    )  # fmt: skip
+    return _query_at(header, masters, lambda message: KeyKind.UNIQUE.fits(message.properties, unique_id))
+
+
+def _query_at(
     header: QueryMessageRequestHeader, masters: Mapping[str, str], fits: Callable[[ReceivedMessage], bool]
 ) -> Question[list[ReceivedMessage]]:
     """Ask a master's index; what shares no more than the hash is left out, and what it answers twice."""
@@ -279,15 +276,6 @@ def _first_of(
 
 def _found_in(answers: Mapping[str, list[ReceivedMessage] | RocketError]) -> list[ReceivedMessage]:
     return [message for answer in answers.values() if not isinstance(answer, RocketError) for message in answer]
-
-
-def _or_raise(answers: Mapping[str, list[ReceivedMessage] | RocketError]) -> list[ReceivedMessage]:
-    found: list[ReceivedMessage] = []
-    for answer in answers.values():
-        if isinstance(answer, RocketError):
-            raise answer
-        found += answer
-    return found
 
 
 def _in_order(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:

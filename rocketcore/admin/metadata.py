@@ -51,12 +51,7 @@ _SHOWN: Final = {
 """What settings are called elsewhere in the data of ``rocket``, where that is not the name of the field."""
 _NAMES: Final = ("topic_name", "group_name")
 """Fields that the place in the file says."""
-_PERMISSIONS: Final = {
-    "rw": Permission.READ | Permission.WRITE,
-    "r": Permission.READ,
-    "w": Permission.WRITE,
-    "none": 0,
-}
+_PERMISSIONS: Final = {"rw": Permission.READ | Permission.WRITE, "r": Permission.READ, "w": Permission.WRITE, "none": 0}
 _QUEUES: Final = ("read_queue_nums", "write_queue_nums", "retry_queue_nums")
 
 

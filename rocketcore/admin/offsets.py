@@ -1,4 +1,4 @@
-"""OffsetAdmin: resets of a group's offsets, planned first and done as planned.
+"""Offsets: resets of a group's offsets, planned first and done as planned.
 
 A broker of 5.x sets offsets itself and the next pull of each queue learns of it (``useServerSideResetOffset``, request
 222 with an offset). One without tells the members that are connected to go to a time (222 by time), and takes the
@@ -13,11 +13,13 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from rocketcore.admin.groups import STORED_OFFSETS, GroupAdmin, members_of
+from rocketcore.admin.groups import STORED_OFFSETS, Groups, members_of
 from rocketcore.admin.requests import BROKER_CONFIG, Request, done, topic_stats
+from rocketcore.admin.servers import Part, masters_named, masters_of_route
+from rocketcore.admin.timestamps import millis_of
 from rocketcore.client import api
-from rocketcore.codes import MASTER_ID, Permission, RequestCode
-from rocketcore.errors import ConfigError, GroupNotExist, OffsetsMoved, QueryNotFound, RocketError, RouteNotFound
+from rocketcore.codes import Permission, RequestCode
+from rocketcore.errors import ConfigError, GroupNotExist, OffsetsMoved, QueryNotFound
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.consumer import ResetOffsetRequestHeader
 from rocketcore.service import Deadline
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.stats import TopicOffset
     from rocketcore.transport.remoting import Remoting
 
-__all__ = ["OffsetAdmin", "OffsetMove", "OffsetShift", "OffsetsOf", "ResetPlan", "ResetTarget"]
+__all__ = ["OffsetMove", "OffsetShift", "Offsets", "OffsetsOf", "ResetPlan", "ResetTarget"]
 
 _SERVER_SIDE: Final = "useServerSideResetOffset"
 
@@ -78,7 +80,7 @@ class ResetPlan:
     millis: int | None
 
 
-class OffsetAdmin(GroupAdmin):
+class Offsets(Part):
     """The part of ``AsyncAdmin`` that moves groups."""
 
     async def plan_reset(
@@ -92,14 +94,14 @@ class OffsetAdmin(GroupAdmin):
                 not, for a shift of a group without an offset, and where a broker of 4.9, or one without
                 ``useServerSideResetOffset``, cannot do it while members are connected
         """
-        deadline = self._deadline()
+        deadline = self._servers.deadline()
         bounds, masters = await self._bounds(topic, queues, deadline)
-        tables = await self._group_tables(masters, deadline)
+        tables = await Groups(self._servers).tables(masters, deadline)
         missing = [name for name, table in tables.items() if group not in table]
         if missing:
             raise GroupNotExist(GroupNotExist.response_code, f"group {group!r} is not on {', '.join(missing)}")
         members = await self._members(group, masters, deadline)
-        settings = await self._all(masters.values(), BROKER_CONFIG, deadline)
+        settings = await self._servers.all(masters.values(), BROKER_CONFIG, deadline)
         by_time = {
             name
             for name, each in zip(masters, settings, strict=True)
@@ -111,9 +113,9 @@ class OffsetAdmin(GroupAdmin):
                 f"{', '.join(sorted(by_time))} can move connected members only to a time, in all queues: "
                 f"stop the members of group {group!r} first"
             )
-        before = await self._stored(group, topic, masters, deadline)
+        before = await self.stored(group, topic, masters, deadline)
         if isinstance(to, OffsetsOf):
-            source = await self._stored(to.group, topic, masters, deadline)
+            source = await self.stored(to.group, topic, masters, deadline)
             bounds = {queue: each for queue, each in bounds.items() if queue in source}
             if not bounds:
                 what = f"group {to.group!r} has no offset in topic {topic!r}"
@@ -137,10 +139,9 @@ class OffsetAdmin(GroupAdmin):
         time    an int is epoch milliseconds
         raises  TopicNotExist, RouteNotFound for a broker without a master; the error of one that does not answer
         """
-        deadline = self._deadline()
-        bounds, masters = await self._bounds(topic, None, self._share(deadline, 2))
-        millis = round(time.timestamp() * 1000) if isinstance(time, datetime) else time
-        found = await self._at_time(millis, list(bounds), masters, deadline)
+        deadline = self._servers.deadline()
+        bounds, masters = await self._bounds(topic, None, self._servers.share(deadline, 2))
+        found = await self._at_time(millis_of(time), list(bounds), masters, deadline)
         return {
             queue: (min(max(offset, each.min_offset), each.max_offset), each.min_offset, each.max_offset)
             for (queue, each), offset in zip(bounds.items(), found, strict=True)
@@ -152,18 +153,14 @@ class OffsetAdmin(GroupAdmin):
         raises  OffsetsMoved where the group has moved since, and nothing is changed then; PartlyDone where some brokers
                 fail
         """
-        deadline = self._deadline()
-        names = {move.queue.broker for move in plan.moves}
-        known = await self._masters(deadline)
-        masters = {name: address for name, address in known.items() if name in names}
-        if len(masters) < len(names):
-            raise RouteNotFound(f"no master of {', '.join(sorted(names - set(masters)))} is registered")
-        _check_still(plan, await self._stored(plan.group, plan.topic, masters, deadline))
+        deadline = self._servers.deadline()
+        masters = masters_named({move.queue.broker for move in plan.moves}, await self._servers.masters(deadline))
+        _check_still(plan, await self.stored(plan.group, plan.topic, masters, deadline))
         name_of = {address: name for name, address in masters.items()}
-        settings = dict(zip(masters, await self._all(masters.values(), BROKER_CONFIG, deadline), strict=True))
+        settings = dict(zip(masters, await self._servers.all(masters.values(), BROKER_CONFIG, deadline), strict=True))
 
         async def move(remoting: Remoting, address: str, timeout: float) -> None:
-            within = Deadline(timeout, self._clock)
+            within = Deadline(timeout, self._servers.clock)
             name = name_of[address]
             if name in plan.by_time:
                 await _reset(plan, plan.millis or 0)(remoting, address, within.remaining())
@@ -180,36 +177,59 @@ class OffsetAdmin(GroupAdmin):
                     )
 
         what = f"reset of group {plan.group!r} in topic {plan.topic!r}"
-        await self._everywhere(move, what, masters.values(), deadline)
+        await self._servers.everywhere(move, what, masters.values(), deadline)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the offset that the next message of a queue will get."""
+        return await self._servers.at_broker_of(queue, lambda r, a, t: api.max_offset(r, a, queue, t))
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the offset of the first message that a queue still has."""
+        return await self._servers.at_broker_of(queue, lambda r, a, t: api.min_offset(r, a, queue, t))
+
+    async def search_offset(self, queue: MessageQueue, timestamp: int | datetime) -> int:
+        """Return the offset of the first message stored at a time or later; an int is epoch milliseconds."""
+        millis = millis_of(timestamp)
+        return await self._servers.at_broker_of(queue, lambda r, a, t: api.search_offset(r, a, queue, millis, t))
+
+    async def earliest_store_time(self, queue: MessageQueue) -> int:
+        """Return when the first message of a queue was stored, epoch milliseconds; -1 without one."""
+        return await self._servers.at_broker_of(queue, lambda r, a, t: api.earliest_store_time(r, a, queue, t))
+
+    async def consumer_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return the offset that a group stored for a queue, None without one."""
+        return await self._servers.at_broker_of(
+            queue, lambda r, a, t: api.query_consumer_offset(r, a, group, queue, t, set_zero_if_not_found=False)
+        )
+
+    async def update_consumer_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store a group's offset of a queue; members that run overwrite it at their next commit."""
+        await self._servers.at_broker_of(
+            queue, lambda r, a, t: api.update_consumer_offset(r, a, group, queue, offset, t)
+        )
 
     async def _bounds(
         self, topic: str, queues: Collection[MessageQueue] | None, deadline: Deadline
     ) -> tuple[dict[MessageQueue, TopicOffset], dict[str, str]]:
         """Return the bounds of the queues that are meant, and the masters that have them."""
-        route = await self._route(topic, deadline)
+        route = await self._servers.route(topic, deadline)
         counts = {each.broker_name: each.read_queue_nums for each in route.queue_datas if each.perm & Permission.READ}
-        addresses = {data.broker_name: data.broker_addrs.get(MASTER_ID) for data in route.broker_datas}
         readable = {MessageQueue(topic, name, number) for name, count in counts.items() for number in range(count)}
         meant = readable if queues is None else set(queues)
         unknown = sorted(meant - readable)
         if unknown:
             named = ", ".join(f"{queue.broker}/{queue.queue_id}" for queue in unknown)
             raise ConfigError(f"topic {topic!r} has no queue {named} to read")
-        masters = {}
-        for name in sorted({queue.broker for queue in meant}):
-            address = addresses.get(name)
-            if address is None:
-                raise RouteNotFound(f"no master of {name} is registered")
-            masters[name] = address
-        stats = await self._all(masters.values(), topic_stats(topic), deadline)
+        masters = masters_named({queue.broker for queue in meant}, masters_of_route(route, topic))
+        stats = await self._servers.all(masters.values(), topic_stats(topic), deadline)
         bounds = {queue: each for table in stats for queue, each in table.items() if queue in meant}
         return dict(sorted(bounds.items())), masters
 
-    async def _stored(
+    async def stored(
         self, group: str, topic: str, masters: Mapping[str, str], deadline: Deadline
     ) -> dict[MessageQueue, int]:
         """Return the offsets that a group has in a topic, whether or not its members subscribe to it now."""
-        tables = await self._by_name(masters, STORED_OFFSETS, deadline)
+        tables = await self._servers.by_name(masters, STORED_OFFSETS, deadline)
         return {
             MessageQueue(topic, name, queue_id): offset
             for name, table in tables.items()
@@ -218,7 +238,7 @@ class OffsetAdmin(GroupAdmin):
 
     async def _members(self, group: str, masters: Mapping[str, str], deadline: Deadline) -> dict[str, set[str]]:
         """Return the ids of the members that each master sees."""
-        seen = await self._all(masters.values(), members_of(group), deadline)
+        seen = await self._servers.all(masters.values(), members_of(group), deadline)
         return {
             name: set() if each is None else {connection.client_id for connection in each.connection_set}
             for name, each in zip(masters, seen, strict=True)
@@ -240,7 +260,7 @@ class OffsetAdmin(GroupAdmin):
                 raise ConfigError(f"the group has no offset in {named}: a shift starts from one")
             wanted = [before[queue] + to.by for queue in bounds]
         elif isinstance(to, datetime):
-            wanted = await self._at_time(round(to.timestamp() * 1000), list(bounds), masters, deadline)
+            wanted = await self._at_time(millis_of(to), list(bounds), masters, deadline)
         elif isinstance(to, int):
             wanted = [to] * len(bounds)
         elif to not in ("earliest", "latest"):
@@ -253,20 +273,15 @@ class OffsetAdmin(GroupAdmin):
     ) -> list[int]:
         async def find(queue: MessageQueue) -> int:
             address = masters[queue.broker]
-            return await api.search_offset(self._connections(), address, queue, millis, deadline.remaining())
+            return await api.search_offset(self._servers.connections(), address, queue, millis, deadline.remaining())
 
-        found: list[int] = []
-        for answer in await self._at_once([partial(find, queue) for queue in queues]):
-            if isinstance(answer, RocketError):
-                raise answer
-            found.append(answer)
-        return found
+        return await self._servers.results([partial(find, queue) for queue in queues])
 
 
 def _millis_of(to: ResetTarget) -> int | None:
     """Return the time that says the same as a target, as 222 takes it; None where there is none."""
     if isinstance(to, datetime):
-        return round(to.timestamp() * 1000)
+        return millis_of(to)
     return {"earliest": 0, "latest": -1}.get(to) if isinstance(to, str) else None
 
 

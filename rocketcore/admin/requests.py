@@ -44,6 +44,7 @@ __all__ = [
     "CLUSTER_INFO_AND_VERSION",
     "Request",
     "broker_topics",
+    "change_of",
     "create_topic",
     "delete_kv",
     "delete_topic_in_namesrv",
@@ -235,3 +236,8 @@ def broker_topics(first: int, most: int) -> Request[tuple[dict[str, TopicConfig]
 
     header = GetAllTopicConfigRequestHeader(topic_seq=first, max_topic_num=most)
     return Request(RequestCode.GET_ALL_TOPIC_CONFIG, "topics of the broker", read, header)
+
+
+def change_of(code: RequestCode, properties: Mapping[str, str], read: Callable[[RemotingCommand], T]) -> Request[T]:
+    """Return the request that changes settings of a server."""
+    return Request(code, f"change of {', '.join(properties)}", read, body=property_lines(properties))

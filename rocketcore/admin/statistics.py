@@ -1,4 +1,4 @@
-"""StatisticsAdmin: what brokers counted, how far all groups are, and how a message fares.
+"""Statistics: what brokers counted, how far all groups are, and how a message fares.
 
 A broker knows a counter once something was counted, RocketMQ's for as long as that goes on: of others it says that
 they do not exist, which is None here. RocketMQ 5.5.0: ``StatsAllSubCommand``, ``BrokerStatsManager``.
@@ -9,16 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketcore.admin.base import AdminBase, masters_in
-from rocketcore.admin.messages import masters_of_route, messages_in
+from rocketcore.admin.messages import messages_in
 from rocketcore.admin.requests import Request
+from rocketcore.admin.servers import Part, masters_in
 from rocketcore.client import api
-from rocketcore.codes import (
-    AUTO_CREATE_TOPIC,
-    CLIENT_INNER_PRODUCER_GROUP,
-    RequestCode,
-    ResponseCode,
-)
+from rocketcore.codes import AUTO_CREATE_TOPIC, CLIENT_INNER_PRODUCER_GROUP, RequestCode, ResponseCode
 from rocketcore.errors import BrokerError, QueryNotFound, RemoteProtocolError, RocketError
 from rocketcore.ids import new_uniq_key, place_of
 from rocketcore.message import NAME_SEPARATOR, PROPERTY_SEPARATOR, UNIQ_KEY, MessageQueue
@@ -29,12 +24,12 @@ from rocketcore.service import Deadline
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketcore.admin.base import Question
+    from rocketcore.admin.servers import Question
     from rocketcore.protocol.bodies.stats import BrokerStatsData
     from rocketcore.protocol.command import RemotingCommand
     from rocketcore.transport.remoting import Remoting
 
-__all__ = ["Counted", "Echo", "GroupTraffic", "StatisticsAdmin", "Traffic"]
+__all__ = ["Counted", "Echo", "GroupTraffic", "Statistics", "Traffic"]
 
 _ECHO: Final = b"rocketcore: there and back"
 
@@ -103,7 +98,7 @@ class Echo:
         return (self.stored_at - nearest) / 1000
 
 
-class StatisticsAdmin(AdminBase):
+class Statistics(Part):
     """The part of ``AsyncAdmin`` about counters."""
 
     async def topic_traffic(self, topic: str) -> dict[str, Traffic]:
@@ -111,8 +106,8 @@ class StatisticsAdmin(AdminBase):
 
         raises  TopicNotExist, RouteNotFound without a master; the error of one that does not answer
         """
-        deadline = self._deadline()
-        masters = masters_of_route(await self._route(topic, deadline), topic)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters_of(topic, deadline)
         wanted = dict.fromkeys(masters.values(), (("TOPIC_PUT_NUMS", topic), ("TOPIC_PUT_SIZE", topic)))
         return await self._traffic(masters, wanted, deadline)
 
@@ -121,9 +116,9 @@ class StatisticsAdmin(AdminBase):
 
         raises  RouteNotFound where no such broker is registered; the error of one that does not answer
         """
-        deadline = self._deadline()
-        views = list((await self._views(deadline)).values())
-        masters = dict(sorted(masters_in(views, cluster, broker).items()))
+        deadline = self._servers.deadline()
+        views = list((await self._servers.views(deadline)).values())
+        masters = masters_in(views, cluster, broker)
         clusters = {name: data.cluster for view in views for name, data in view.broker_addr_table.items()}
         wanted = {
             address: (("BROKER_PUT_NUMS", clusters[name]), ("BROKER_GET_NUMS", clusters[name]))
@@ -145,10 +140,10 @@ class StatisticsAdmin(AdminBase):
 
         header = GetConsumeStatsInBrokerHeader(order=False)
         request = Request(RequestCode.GET_BROKER_CONSUME_STATS, "progress of all groups", read, header)
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
         sums: dict[tuple[str, str], tuple[int, int, float]] = {}
-        for answer in await self._all(masters.values(), request, deadline):
+        for answer in await self._servers.all(masters.values(), request, deadline):
             for groups in answer.consume_stats_list:
                 for group, several in groups.items():
                     for stats in several:
@@ -171,23 +166,23 @@ class StatisticsAdmin(AdminBase):
 
         raises  RouteNotFound without a master
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
         names = {address: name for name, address in masters.items()}
 
         async def ask(remoting: Remoting, address: str, timeout: float) -> Echo:
-            within = Deadline(timeout, self._clock)
+            within = Deadline(timeout, self._servers.clock)
             queue = MessageQueue(names[address], names[address], 0)
-            began, sent_at = self._clock.monotonic(), self._clock.time_millis()
+            began, sent_at = self._servers.clock.monotonic(), self._servers.clock.time_millis()
             place = await _echo_to(queue, sent_at)(remoting, address, timeout)
-            answered_at = self._clock.time_millis()
+            answered_at = self._servers.clock.time_millis()
             body = await api.view_message(remoting, address, place, within.remaining())
             for message in messages_in(body, queue.broker):
                 if message.body == _ECHO:
-                    return Echo(self._clock.monotonic() - began, sent_at, answered_at, message.store_timestamp)
+                    return Echo(self._servers.clock.monotonic() - began, sent_at, answered_at, message.store_timestamp)
             raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"what {address} has at {place} is not what was sent")
 
-        answers = await self._each(masters.values(), ask, deadline)
+        answers = await self._servers.each(masters.values(), ask, deadline)
         return {name: answers[address] for name, address in masters.items()}
 
     async def _traffic(
@@ -197,14 +192,14 @@ class StatisticsAdmin(AdminBase):
         deadline: Deadline,
     ) -> dict[str, Traffic]:
         async def ask(remoting: Remoting, address: str, timeout: float) -> Traffic:
-            within = Deadline(timeout, self._clock)
+            within = Deadline(timeout, self._servers.clock)
             first, second = wanted[address]
             return Traffic(
                 await _counter(*first)(remoting, address, timeout),
                 await _counter(*second)(remoting, address, within.remaining()),
             )
 
-        return await self._by_name(masters, ask, deadline)
+        return await self._servers.by_name(masters, ask, deadline)
 
 
 def _echo_to(queue: MessageQueue, millis: int) -> Request[int]:

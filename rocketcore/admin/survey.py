@@ -1,4 +1,4 @@
-"""SurveyAdmin: everything of a kind at once, in a bounded number of requests a broker, however many there are.
+"""Surveys: everything of a kind at once, in a bounded number of requests a broker, however many there are.
 
 One that does not answer leaves its part out and is named with its error: a cluster that is half dead can be looked at.
 RocketMQ 5.5.0: ``MQAdminExt.fetchConsumeStatsInBroker``.
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketcore.admin.groups import STORED_OFFSETS, waiting_count
-from rocketcore.admin.messages import messages_in, pull_header
-from rocketcore.admin.redrive import RedriveAdmin
+from rocketcore.admin.cluster import Clusters
+from rocketcore.admin.groups import STORED_OFFSETS, Groups, waiting_count
+from rocketcore.admin.messages import messages_from
 from rocketcore.admin.requests import BROKER_RUNTIME_INFO, CLUSTER_INFO, Request, topic_stats
+from rocketcore.admin.servers import Part
 from rocketcore.client import api
 from rocketcore.codes import MASTER_ID, Permission, RequestCode
 from rocketcore.errors import DecodeError, RocketError
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.headers.admin import GetConsumeStatsInBrokerHeader
-from rocketcore.service import Deadline
 
 if TYPE_CHECKING:
     from rocketcore.message import ReceivedMessage
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rocketcore.protocol.bodies.topic import TopicConfig
     from rocketcore.protocol.command import RemotingCommand
 
-__all__ = ["GroupProgress", "GroupSurvey", "NewestMessages", "SurveyAdmin", "TopicSurvey"]
+__all__ = ["GroupProgress", "GroupSurvey", "NewestMessages", "Surveys", "TopicSurvey"]
 
 MOST_QUEUES: Final = 24
 """Queues that one look at the newest messages of a topic reads from."""
@@ -175,7 +175,7 @@ _PROGRESS: Final = Request(
 )
 
 
-class SurveyAdmin(RedriveAdmin):
+class Surveys(Part):
     """The part of ``AsyncAdmin`` that looks at all there is."""
 
     async def survey_topics(self) -> TopicSurvey:
@@ -183,12 +183,14 @@ class SurveyAdmin(RedriveAdmin):
 
         raises  where no name server answers, NoBrokerRegistered
         """
-        deadline = self._deadline()
-        view = await self._ask(CLUSTER_INFO, deadline)
-        masters = await self._masters(deadline)
+        deadline = self._servers.deadline()
+        view = await self._servers.ask(CLUSTER_INFO, deadline)
+        masters = await self._servers.masters(deadline)
         survey = TopicSurvey(own={*view.cluster_addr_table, *view.broker_addr_table})
         names = list(masters)
-        answers = await self._at_once([partial(self._topics_of, masters[name], deadline) for name in names])
+        answers = await self._servers.at_once(
+            [partial(Clusters(self._servers).topics_at, masters[name], deadline) for name in names]
+        )
         for name, table in zip(names, answers, strict=True):
             if isinstance(table, RocketError):
                 survey.failed[name] = table
@@ -196,7 +198,7 @@ class SurveyAdmin(RedriveAdmin):
             for topic, config in table.items():
                 survey.configs.setdefault(topic, {})[name] = config
         answering = [name for name in names if name not in survey.failed]
-        stored = await self._each([masters[name] for name in answering], STORED_OFFSETS, deadline)
+        stored = await self._servers.each([masters[name] for name in answering], STORED_OFFSETS, deadline)
         for name in answering:
             tables = stored[masters[name]]
             for place, offsets in () if isinstance(tables, RocketError) else tables.items():
@@ -212,11 +214,13 @@ class SurveyAdmin(RedriveAdmin):
 
         raises  where no name server answers, NoBrokerRegistered
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
         survey = GroupSurvey()
         names = list(masters)
-        tables = await self._at_once([partial(self._groups_at, masters[name], deadline) for name in names])
+        tables = await self._servers.at_once(
+            [partial(Groups(self._servers).groups_at, masters[name], deadline) for name in names]
+        )
         for name, table in zip(names, tables, strict=True):
             if isinstance(table, RocketError):
                 survey.failed[name] = table
@@ -224,7 +228,7 @@ class SurveyAdmin(RedriveAdmin):
             for group, config in table.items():
                 survey.configs.setdefault(group, config)
         answering = {masters[name]: name for name in names if name not in survey.failed}
-        for address, traffic in (await self._each(answering, _PROGRESS, deadline)).items():
+        for address, traffic in (await self._servers.each(answering, _PROGRESS, deadline)).items():
             if isinstance(traffic, RocketError):
                 survey.failed[answering[address]] = traffic
                 continue
@@ -239,17 +243,17 @@ class SurveyAdmin(RedriveAdmin):
 
     async def broker_runtimes(self) -> dict[str, dict[str, str] | RocketError]:
         """Return the counters and state of every master by its address; the error of one that does not answer."""
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
-        return await self._each(masters.values(), BROKER_RUNTIME_INFO, deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
+        return await self._servers.each(masters.values(), BROKER_RUNTIME_INFO, deadline)
 
     async def newest_messages(self, topic: str, count: int = 20) -> NewestMessages:
         """Return the newest messages of a topic, at most so many, from at most 24 of its queues: those written last.
 
         raises  TopicNotExist; the error of a broker that does not answer
         """
-        deadline = self._deadline()
-        route = await self._route(topic, deadline)
+        deadline = self._servers.deadline()
+        route = await self._servers.route(topic, deadline)
         readable = {each.broker_name for each in route.queue_datas if each.perm & Permission.READ}
         addresses = {
             data.broker_name: data.broker_addrs[MASTER_ID]
@@ -257,7 +261,7 @@ class SurveyAdmin(RedriveAdmin):
             if MASTER_ID in data.broker_addrs and data.broker_name in readable
         }
         bounds: dict[MessageQueue, TopicOffset] = {}
-        for table in await self._all(addresses.values(), topic_stats(topic), deadline):
+        for table in await self._servers.all(addresses.values(), topic_stats(topic), deadline):
             bounds.update(table)
         filled = [queue for queue, each in bounds.items() if each.max_offset > each.min_offset]
         filled.sort(key=lambda queue: -bounds[queue].last_update_timestamp)
@@ -265,13 +269,11 @@ class SurveyAdmin(RedriveAdmin):
 
         async def read(queue: MessageQueue) -> list[ReceivedMessage]:
             start = max(bounds[queue].min_offset, bounds[queue].max_offset - min(count, _MOST_AT_ONCE))
-            return await self._pulled(addresses[queue.broker], queue, start, _MOST_AT_ONCE, deadline)
+            ask = messages_from(queue, start, _MOST_AT_ONCE)
+            return await self._servers.ask_one(ask, addresses[queue.broker], deadline.remaining())
 
-        found: list[ReceivedMessage] = []
-        for answer in await self._at_once([partial(read, queue) for queue in looked]):
-            if isinstance(answer, RocketError):
-                raise answer
-            found += answer
+        pages = await self._servers.results([partial(read, queue) for queue in looked])
+        found = [message for page in pages for message in page]
         found.sort(key=lambda each: (-each.store_timestamp, each.queue.broker, -each.physical_offset))
         return NewestMessages(tuple(found[:count]), dict(sorted(bounds.items())), len(looked))
 
@@ -282,15 +284,15 @@ class SurveyAdmin(RedriveAdmin):
         """
         if not queues:
             return {}
-        deadline = self._deadline()
-        masters = await self._masters_of(queues[0].topic, deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters_of(queues[0].topic, deadline)
 
         async def ask(queue: MessageQueue) -> int:
             address = masters[queue.broker]
-            return await api.earliest_store_time(self._connections(), address, queue, deadline.remaining())
+            return await api.earliest_store_time(self._servers.connections(), address, queue, deadline.remaining())
 
         asked = [queue for queue in queues if queue.broker in masters]
-        answers = await self._at_once([partial(ask, queue) for queue in asked])
+        answers = await self._servers.at_once([partial(ask, queue) for queue in asked])
         known = dict(zip(asked, answers, strict=True))
         return {
             queue: None if isinstance(answer := known.get(queue, -1), RocketError) or answer < 0 else answer
@@ -301,26 +303,19 @@ class SurveyAdmin(RedriveAdmin):
         self, queue: MessageQueue, offset: int, count: int = _MOST_AT_ONCE
     ) -> list[ReceivedMessage]:
         """Return messages of a queue from an offset on, as many as its broker gives at once; none at the end."""
-        deadline = self._deadline()
-        address = await self._master_of(queue, deadline)
-        return await self._pulled(address, queue, offset, count, deadline)
-
-    async def _pulled(
-        self, address: str, queue: MessageQueue, offset: int, count: int, deadline: Deadline
-    ) -> list[ReceivedMessage]:
-        header = pull_header(queue, offset, count)
-        result = await api.pull_message(self._connections(), address, header, deadline.remaining())
-        return messages_in(result.body, queue.broker)
+        deadline = self._servers.deadline()
+        address = await self._servers.master_of(queue, deadline)
+        return await self._servers.ask_one(messages_from(queue, offset, count), address, deadline.remaining())
 
     async def group_offsets(self, topic: str) -> dict[str, dict[MessageQueue, int]]:
         """Return the offsets that groups have stored in a topic, by group; one request a master.
 
         A broker that does not say is left out.
         """
-        deadline = self._deadline()
-        masters = await self._masters(deadline)
+        deadline = self._servers.deadline()
+        masters = await self._servers.masters(deadline)
         found: dict[str, dict[MessageQueue, int]] = {}
-        stored = await self._each(masters.values(), STORED_OFFSETS, deadline)
+        stored = await self._servers.each(masters.values(), STORED_OFFSETS, deadline)
         for name, address in masters.items():
             table = stored[address]
             for place, offsets in () if isinstance(table, RocketError) else table.items():

@@ -1,14 +1,19 @@
-"""Times as JSON values have them; alone, because servers that print one import it at their start."""
+"""Times as operations take and JSON has them; alone, because servers that print one import it at their start."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["timestamp"]
+__all__ = ["millis_of", "timestamp"]
 
 _YEAR_10000: Final = 253_402_300_800_000
 """In milliseconds."""
+
+
+def millis_of(time: int | datetime) -> int:
+    """Return a time as milliseconds since the epoch, which an int is already."""
+    return round(time.timestamp() * 1000) if isinstance(time, datetime) else time
 
 
 def timestamp(millis: int | None) -> str | None:

@@ -1,4 +1,4 @@
-"""MetadataAdmin: topics and groups of a cluster taken out, and brought into one.
+"""MetadataTransfer: topics and groups of a cluster taken out, and brought into one.
 
 A cluster is asked for all of its settings at once, and changed by lists: a request to a broker for many topics, or many
 groups, from 5.3 on. A broker that refuses a list, as one of 4.9 that does not know them, is asked for each by itself.
@@ -13,22 +13,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rocketcore.admin.base import masters_in
+from rocketcore.admin.cluster import Clusters
 from rocketcore.admin.group_settings import put_group
-from rocketcore.admin.groups import GroupAdmin
+from rocketcore.admin.groups import Groups
+from rocketcore.admin.name_servers import NameServerSettings
 from rocketcore.admin.requests import Request, create_topic, done, signed_attributes, topic_list
+from rocketcore.admin.servers import Part, masters_in, masters_named, refusal_first
 from rocketcore.codes import RequestCode
-from rocketcore.errors import (
-    BrokerError,
-    ConfigError,
-    NoBrokerRegistered,
-    PartlyDone,
-    PlanOutdated,
-    RequestTimeout,
-    RocketError,
-    RouteNotFound,
-    TransportError,
-)
+from rocketcore.errors import BrokerError, ConfigError, NoBrokerRegistered, PartlyDone, PlanOutdated, RocketError
 from rocketcore.naming import is_system_group
 from rocketcore.protocol.headers.nameserver import GetTopicsByClusterRequestHeader
 from rocketcore.service import Deadline
@@ -36,8 +28,9 @@ from rocketcore.service import Deadline
 if TYPE_CHECKING:
     from rocketcore.admin.metadata import ClusterMetadata, MetadataChange, MetadataPlan, Settings
     from rocketcore.protocol.bodies.route import ClusterInfo
+    from rocketcore.transport.remoting import Remoting
 
-__all__ = ["MetadataAdmin"]
+__all__ = ["MetadataTransfer"]
 
 T = TypeVar("T")
 
@@ -47,7 +40,7 @@ _AT_ONCE: Final = 32
 """Requests that are under way at the same time."""
 
 
-class MetadataAdmin(GroupAdmin):
+class MetadataTransfer(Part):
     """The part of ``AsyncAdmin`` that takes topics and groups from one cluster to another."""
 
     async def export_metadata(self, cluster: str | None = None) -> ClusterMetadata:
@@ -57,8 +50,8 @@ class MetadataAdmin(GroupAdmin):
         raises   RouteNotFound for a cluster that is not there, ConfigError where there are several and none is named,
                  the error of a master that does not answer
         """
-        deadline = self._deadline()
-        views = list((await self._views(deadline)).values())
+        deadline = self._servers.deadline()
+        views = list((await self._servers.views(deadline)).values())
         name = _cluster_of(views, cluster)
         return await self._metadata(name, views, masters_in(views, name), deadline)
 
@@ -73,8 +66,8 @@ class MetadataAdmin(GroupAdmin):
         """
         from rocketcore.admin.metadata import plan_of
 
-        deadline = self._deadline()
-        views = list((await self._views(deadline)).values())
+        deadline = self._servers.deadline()
+        views = list((await self._servers.views(deadline)).values())
         name = _cluster_of(views, cluster, metadata.cluster)
         masters = masters_in(views, name)
         if taken := _own(views) & metadata.topics.keys():
@@ -95,13 +88,10 @@ class MetadataAdmin(GroupAdmin):
         """
         from rocketcore.admin.metadata import MetadataPlan
 
-        deadline = self._deadline()
-        views = await self._views(deadline)
+        deadline = self._servers.deadline()
+        views = await self._servers.views(deadline)
         every = masters_in(views.values(), plan.cluster)
-        names = {row.broker for row in plan.rows}
-        missing = sorted(names - every.keys())
-        if missing:
-            raise RouteNotFound(f"no master of {', '.join(missing)} is registered in cluster {plan.cluster!r}")
+        masters = masters_named({row.broker for row in plan.rows}, every, plan.cluster)
         there = await self._metadata(plan.cluster, views.values(), every, deadline)
         _check_still(plan, there)
         changes = plan.changes
@@ -110,7 +100,6 @@ class MetadataAdmin(GroupAdmin):
         _raise_for(plan, changes, await self._failures_of(changes, every, deadline))
         created = {row.name for row in changes if row.kind == "topic" and row.action == "create"}
         await self._await_listed(plan.cluster, created, views, deadline)
-        masters = {name: address for name, address in every.items() if name in names}
         now = await self._metadata(plan.cluster, views.values(), masters, deadline)
         left = [replace(row, before=_there(now, row)) for row in plan.rows]
         return MetadataPlan(plan.cluster, tuple(row for row in left if row.action != "keep"))
@@ -127,13 +116,13 @@ class MetadataAdmin(GroupAdmin):
         ]
         failures: list[tuple[MetadataChange, RocketError]] = []
         singly: list[MetadataChange] = []
-        requests = [partial(self._put, _list_of(part), masters[part[0].broker]) for part in parts]
+        requests = [partial(self._servers.ask_one, _list_of(part), masters[part[0].broker]) for part in parts]
         for part, error in zip(parts, await self._in_turn(requests, deadline), strict=True):
             if isinstance(error, BrokerError):
                 singly += part
             elif isinstance(error, RocketError):
                 failures += [(row, error) for row in part]
-        singles = [partial(self._put, _one(row), masters[row.broker]) for row in singly]
+        singles = [partial(self._servers.ask_one, _one(row), masters[row.broker]) for row in singly]
         for row, outcome in zip(singly, await self._in_turn(singles, deadline), strict=True):
             if isinstance(outcome, RocketError):
                 failures.append((row, outcome))
@@ -149,14 +138,10 @@ class MetadataAdmin(GroupAdmin):
         own = _own(views)
         calls: list[Callable[[], Awaitable[dict[str, Any]]]] = [
             partial(ask, address, deadline)
-            for ask in (self._topics_of, self._groups_at)
+            for ask in (Clusters(self._servers).topics_at, Groups(self._servers).groups_at)
             for address in masters.values()
         ]
-        answers: list[dict[str, Any]] = []
-        for answer in await self._at_once(calls):
-            if isinstance(answer, RocketError):
-                raise answer
-            answers.append(answer)
+        answers = await self._servers.results(calls)
         topics = dict(zip(masters, answers[: len(masters)], strict=True))
         groups = dict(zip(masters, answers[len(masters) :], strict=True))
         return ClusterMetadata(
@@ -175,7 +160,7 @@ class MetadataAdmin(GroupAdmin):
             def call(request: Callable[[float], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
                 return lambda: request(deadline.remaining())
 
-            outcomes += await self._at_once([call(each) for each in requests[first : first + _AT_ONCE]])
+            outcomes += await self._servers.at_once([call(each) for each in requests[first : first + _AT_ONCE]])
         return outcomes
 
     async def _put_orders(
@@ -197,32 +182,27 @@ class MetadataAdmin(GroupAdmin):
             for topic, configs in topics.items()
             if any(config.order for config in configs.values())
         }
-        calls = [partial(self._put_order, topic, counts, name_servers, deadline) for topic, counts in queues.items()]
+        calls = [
+            partial(NameServerSettings(self._servers).put_order, topic, counts, name_servers, deadline)
+            for topic, counts in queues.items()
+        ]
         for first in range(0, len(calls), _AT_ONCE):
-            for outcome in await self._at_once(calls[first : first + _AT_ONCE]):
-                if isinstance(outcome, RocketError):
-                    raise outcome
+            await self._servers.results(calls[first : first + _AT_ONCE])
 
     async def _await_listed(
         self, cluster: str, topics: set[str], name_servers: Iterable[str], deadline: Deadline
     ) -> None:
-        """Wait until name servers list topics: brokers register them before or soon after they answer."""
+        """Wait until name servers list topics."""
         if not topics:
             return
         header = GetTopicsByClusterRequestHeader(cluster=cluster)
         request = topic_list(RequestCode.GET_TOPICS_BY_CLUSTER, f"list of topics of cluster {cluster!r}", header)
-        for address in name_servers:
-            while True:
-                try:
-                    listed = await self._put(request, address, deadline.remaining())
-                except TransportError:  # it did not answer, and hears of them when it does
-                    break
-                missing = topics.difference(listed.topic_list)
-                if not missing:
-                    break
-                if deadline.expired:
-                    raise RequestTimeout(f"all was done; {address} does not list topic {min(missing)!r} yet")
-                await self._pause(0.02)
+
+        async def missing(remoting: Remoting, address: str, timeout: float) -> str:
+            lacking = topics.difference((await request(remoting, address, timeout)).topic_list)
+            return f"topic {min(lacking)!r}" if lacking else ""
+
+        await self._servers.until_shown(name_servers, missing, "all was done", deadline)
 
 
 def _cluster_of(views: Sequence[ClusterInfo], cluster: str | None, of_file: str | None = None) -> str:
@@ -309,8 +289,7 @@ def _raise_for(
     """Raise PartlyDone that counts what was done and what failed at each broker; the refusal where nothing was done."""
     if not failures:
         return
-    reasons = [error for _, error in failures]
-    reason = next((error for error in reasons if not isinstance(error, TransportError)), reasons[0])
+    reason = refusal_first(error for _, error in failures)
     if len(failures) == len(changes):
         raise reason
     failed: dict[tuple[str, str], list[RocketError]] = {}

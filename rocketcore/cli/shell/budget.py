@@ -42,7 +42,7 @@ class CommandAdmin(Admin):
     ) -> None:
         super().__init__(namesrv, timeout=timeout, tls=tls, **credentials)
         if partial:
-            self._admin.left_out = {}
+            self._admin.servers.left_out = {}
         self._left = timeout
         self._calls = calls
 
@@ -54,7 +54,7 @@ class CommandAdmin(Admin):
 
     def lacking(self) -> str | None:
         """Return whose rows a list lacks, as one sentence; None where it is whole."""
-        left_out = self._admin.left_out
+        left_out = self._admin.servers.left_out
         return f"the list lacks what others know: {'; '.join(map(str, left_out.values()))}" if left_out else None
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -19,10 +19,10 @@ MODULES: Final = """
 addresses codes config_file errors ids message message_queue
 message_values naming printable send_result service table warning
 _fast _fast.command _fast.fields _fast.frame _fast.status
-admin admin.accounts admin.base admin.client admin.clients admin.cluster admin.dead_letters
-admin.group_settings admin.group_troubles admin.groups admin.history admin.logic admin.messages admin.offsets
-admin.redrive admin.requests
-admin.shapes admin.statistics admin.survey admin.timestamps admin.transfer
+admin admin.accounts admin.client admin.clients admin.cluster admin.dead_letters
+admin.group_settings admin.group_troubles admin.groups admin.history admin.logic admin.messages admin.name_servers
+admin.offsets admin.requests admin.servers
+admin.shapes admin.statistics admin.survey admin.timestamps admin.topics admin.transfer
 cli cli.cluster cli.cluster.clusters cli.cluster.topic cli.main cli.shell cli.shell.budget cli.shell.command
 cli.shell.confirm cli.shell.connection cli.shell.contexts cli.shell.failures cli.shell.names cli.shell.options
 cli.shell.render

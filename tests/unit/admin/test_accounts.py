@@ -154,8 +154,8 @@ def test_a_list_for_who_only_looks_lacks_the_members_that_are_silent() -> None:
         return 0, [{"username": "ann"}]
 
     async def look(admin: AsyncAdmin) -> Any:
-        admin.left_out = {}
-        return await admin.users(), list(admin.left_out)
+        admin.servers.left_out = {}
+        return await admin.users(), list(admin.servers.left_out)
 
     users, left_out = ask(Brokers(answer), look)
     assert [(each.username, each.brokers, left_out) for each in users] == [("ann", ("m:1", "s:1"), ["m:2"])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 
 import pytest
@@ -27,3 +28,10 @@ def test_an_operation_is_declared_once(name: str) -> None:
     assert not inspect.iscoroutinefunction(blocking)
     assert inspect.signature(blocking) == inspect.signature(declared)
     assert inspect.getdoc(blocking) == inspect.getdoc(declared) is not None
+
+
+def test_an_error_about_arguments_names_the_method_that_was_called() -> None:
+    with Admin("n:1") as admin, pytest.raises(TypeError, match=r"^Admin\.topics\(\) got an unexpected"):
+        admin.topics(clusters="c")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^Admin\.topic_route\(\) missing 1 required"):
+        asyncio.run(AsyncAdmin("n:1").topic_route())  # type: ignore[call-arg]
