@@ -140,26 +140,10 @@ class GroupConsumer(Subscriber):
         await self._rebalancer.let_others_store(self._subscriptions)
         await self._rebalance()
 
-    async def wait_ready(self, timeout: float = 10.0) -> None:
-        """Wait until this member has its share of the queues of every topic that it is subscribed to.
-
-        raises  ConfigError without a subscription; what a broker refuses; RequestTimeout after ``timeout`` seconds,
-                which says what is missing
-        """
-        refuse_in_listener(self, "wait_ready")
-        self._check_subscribed()
-        try:
-            async with asyncio.timeout(timeout):
-                await self.start()
-                while not self._shared.issuperset(self._subscriptions):
-                    self.raise_refusal()
-                    await self._wait_for_news()
-        except TimeoutError:
-            why = f": {self._problems}" if self._problems else ""
-            raise RequestTimeout(
-                f"the consumer of group {self.group!r} is not ready after {timeout:g} s{why}"
-            ) from None
-        self.raise_refusal()
+    async def _until_ready(self) -> None:
+        while not self._shared.issuperset(self._subscriptions):
+            self.raise_refusal()
+            await self._wait_for_news()
 
     async def close(self) -> None:
         """Finish what is being handled, store the offsets that are to be stored, leave the group.

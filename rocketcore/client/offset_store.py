@@ -20,7 +20,15 @@ from rocketcore.client.config import StartFrom
 from rocketcore.client.instance import PROBE_TIMEOUT, SILENT_BROKER_SECONDS, ClientInstance
 from rocketcore.client.offset_files import take_offset_file
 from rocketcore.config_file import home_folder, replace_file
-from rocketcore.errors import BrokerError, ConfigError, DecodeError, RequestTimeout, RocketError, TransportError
+from rocketcore.errors import (
+    BrokerError,
+    ClientError,
+    ConfigError,
+    DecodeError,
+    RequestTimeout,
+    RocketError,
+    TransportError,
+)
 from rocketcore.message import MessageQueue
 from rocketcore.protocol import fastjson
 from rocketcore.service import SYSTEM_CLOCK, Clock
@@ -72,7 +80,7 @@ class OffsetStore(ABC):
 
         asked    somebody asked for these offsets: they are written also where the group is further
         commit   somebody commits: also what has not changed is looked after
-        returns  of each queue whose broker was not told, why; a warning has said so
+        returns  of each queue whose offset was not written, why; a warning has said so
         """
 
     async def keep(self, queues: Iterable[MessageQueue]) -> float | None:
@@ -151,7 +159,7 @@ class RemoteOffsetStore(OffsetStore):
         self._group = group
         self._locks: dict[Place, asyncio.Lock] = {}
         """Of whoever has a place store offsets: one that was noted later must not be overtaken by one before it."""
-        self._storing: dict[Place, asyncio.Task[None]] = {}
+        self._storing: dict[Place, asyncio.Task[dict[MessageQueue, RocketError]]] = {}
         """What ``keep`` has begun; a broker that hangs keeps it for a while."""
         self._hung: dict[str, float] = {}
         """Brokers that did not answer in time, and until when ``keep`` leaves them alone."""
@@ -208,11 +216,10 @@ class RemoteOffsetStore(OffsetStore):
         held = [queue for queue in (self._offsets if queues is None else queues) if queue in self._offsets]
         if asked:
             self._asked.update(held)
-        failures: dict[MessageQueue, RocketError] = {}
-        await asyncio.gather(
-            *(self._persist_at(place, each, failures, commit) for place, each in _by_place(held).items())
+        failed = await asyncio.gather(
+            *(self._persist_at(place, each, commit) for place, each in _by_place(held).items())
         )
-        return failures
+        return {queue: error for failures in failed for queue, error in failures.items()}
 
     async def keep(self, queues: Iterable[MessageQueue]) -> float | None:
         soon = None
@@ -223,7 +230,7 @@ class RemoteOffsetStore(OffsetStore):
                 soon = PATIENCE
                 continue
             self._storing[place] = asyncio.get_running_loop().create_task(
-                self._persist_at(place, held, {}, kept=True), name=f"consumer-offsets-{place.topic}"
+                self._persist_at(place, held, kept=True), name=f"consumer-offsets-{place.topic}"
             )
         if self._storing:
             await asyncio.wait(self._storing.values(), timeout=PATIENCE)
@@ -238,16 +245,13 @@ class RemoteOffsetStore(OffsetStore):
             task.cancel()
 
     async def _persist_at(
-        self,
-        place: Place,
-        queues: list[MessageQueue],
-        failures: dict[MessageQueue, RocketError],
-        commit: bool = False,
-        kept: bool = False,
-    ) -> None:
+        self, place: Place, queues: list[MessageQueue], commit: bool = False, kept: bool = False
+    ) -> dict[MessageQueue, RocketError]:
+        """Store the offsets of one place; return of each queue whose broker was not told, why."""
+        failures: dict[MessageQueue, RocketError] = {}
         async with self._locks.setdefault(place, asyncio.Lock()):
             if kept and self._is_left_alone(place):
-                return  # somebody has found out meanwhile
+                return failures  # somebody has found out meanwhile
             due = [queue for queue in queues if self._is_due(queue, commit)]
             timeout = PROBE_TIMEOUT if place.broker in self._hung and not kept else OFFSET_TIMEOUT
             while due:
@@ -266,7 +270,8 @@ class RemoteOffsetStore(OffsetStore):
                     )
                     kind, count = (self._group, place.broker), len(failed) + len(due)
                     _failures.warn(kind, text, self._group, place.broker, place.topic, count, failed[0])
-                    return
+                    break
+        return failures
 
     def _is_left_alone(self, place: Place) -> bool:
         until = self._hung.get(place.broker)
@@ -501,8 +506,10 @@ class LocalOffsetStore(OffsetStore):
             await self._write(text)
         except OSError as error:
             _failures.warn(type(error), "offset file not written path=%s error=%s", self._path, error)
-        else:
-            self._written.update(changed)
+            failure = ClientError(f"offset file {self._path} was not written: {error.strerror}")
+            failure.__cause__ = error
+            return dict.fromkeys(changed, failure)
+        self._written.update(changed)
         return {}
 
     def _changed(self, queues: Iterable[MessageQueue] | None) -> dict[MessageQueue, int]:

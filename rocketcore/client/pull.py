@@ -29,7 +29,7 @@ from rocketcore.client.listeners import refuse_in_listener
 from rocketcore.client.offset_store import find_offset
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.codes import PullSysFlag
-from rocketcore.errors import BrokerError, ClientClosed, ConfigError, RocketError, TransportError
+from rocketcore.errors import BrokerError, ClientClosed, ClientError, ConfigError, RocketError, TransportError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
@@ -260,7 +260,8 @@ class PullConsumer(GroupConsumer):
         offsets  of each queue the offset of the next message to read; or the last message of a queue that is done
         raises   ConfigError for anything else, for an offset of a queue that this consumer does not read, and for one
                  beyond the end of its queue; where a broker does not take an offset, what it says (BrokerError) or why
-                 it was not reached (TransportError): the other queues are stored, this one is tried again by itself
+                 it was not reached (TransportError): the other queues are stored, this one is tried again by itself;
+                 with ``broadcast`` ClientError where the offset file cannot be written
         """
         if failures := await self._commit(offsets):
             raise _not_committed(self.group, failures)
@@ -268,7 +269,7 @@ class PullConsumer(GroupConsumer):
     async def _commit(
         self, offsets: Mapping[MessageQueue, int] | ReceivedMessage | None
     ) -> dict[MessageQueue, RocketError]:
-        """Commit; return of each queue whose broker was not told, why."""
+        """Commit; return of each queue whose offset was not written, why."""
         asked = offsets is not None and not isinstance(offsets, ReceivedMessage)
         if offsets is not None and not isinstance(offsets, ReceivedMessage):
             _check_offsets(offsets)
@@ -328,6 +329,8 @@ def _not_committed(group: str, failures: Mapping[MessageQueue, RocketError]) -> 
         own: RocketError = type(error)(error.code, error.remark, error.address, what)
     elif isinstance(error, TransportError):
         own = type(error)(f"{what}: {error}")
+    elif type(error) is ClientError:
+        own = ClientError(f"{what}: {error}")
     else:
         return error
     own.__cause__ = error

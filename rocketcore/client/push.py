@@ -29,6 +29,7 @@ from rocketcore.client.offset_store import OFFSET_TIMEOUT, find_offset
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.queue_reader import QueueReader
 from rocketcore.client.send_back import SEND_BACK_TIMEOUT, TO_THE_DLQ, send_message_back, send_to_retry_topic
+from rocketcore.client.subscriber import LOOK_AGAIN
 from rocketcore.client.subscription import Noted, Subscription
 from rocketcore.errors import ConfigError, RequestNotSupported, RocketError
 from rocketcore.message import (
@@ -59,8 +60,6 @@ LOCK_EXPIRES: Final = 30.0
 LOCK_TIMEOUT: Final = 1.0
 SUSPEND_MIN: Final = 0.01
 SUSPEND_MAX: Final = 30.0
-_LOOK_AGAIN: Final = 0.05
-"""Seconds after which is looked whether all is finished: not everything that ends says so."""
 _FIRST_RETRY_LEVEL: Final = 3
 
 
@@ -226,7 +225,7 @@ class PushConsumer(GroupConsumer):
         self._service.hurry()
         while any(len(each) for each in self.process_queues() if not each.paused) or self._returning:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._service.progress(), _LOOK_AGAIN)
+                await asyncio.wait_for(self._service.progress(), LOOK_AGAIN)
 
     def _positions(self) -> dict[MessageQueue, int | None]:
         positions = super()._positions()

@@ -34,9 +34,9 @@ from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.client.receipts import Receipt, Receipts
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.client.serving import serve_broker_requests
-from rocketcore.client.subscriber import Subscriber
+from rocketcore.client.subscriber import LOOK_AGAIN, Subscriber
 from rocketcore.client.subscription import Noted
-from rocketcore.errors import ClientClosed, ConfigError, RequestTimeout, RocketError
+from rocketcore.errors import ClientClosed, ConfigError, RocketError
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.protocol.bodies.heartbeat import ConsumeType
 from rocketcore.service import SYSTEM_CLOCK, Clock, Deadline, PeriodicTask
@@ -51,8 +51,6 @@ POP_PATIENCE: Final = 0.25
 FIRST_REFRESH: Final = 1.0
 ROUTE_SECONDS: Final = 1.0
 """Between two questions for the route of a topic that does not exist yet."""
-LOOK_AGAIN: Final = 0.05
-"""Between two looks whether what ``wait_ready`` waits for is there."""
 
 
 class _Source:
@@ -206,26 +204,12 @@ class SimpleConsumer(Subscriber):
     def process_queues(self) -> list[ProcessQueue]:
         return []
 
-    async def wait_ready(self, timeout: float = 10.0) -> None:
-        """Wait until a broker of every subscribed topic is known, and knows this consumer.
-
-        raises  as ``PushConsumer.wait_ready``
-        """
-        self._check_subscribed()
-        try:
-            async with asyncio.timeout(timeout):
-                await self.start()
-                while not all(self.instance.routes.find(topic) for topic in self._subscriptions):
-                    self.raise_refusal()
-                    await self._find_routes()
-                    await asyncio.sleep(LOOK_AGAIN)
-                await self.instance.heartbeat()
-        except TimeoutError:
-            why = f": {self._problems}" if self._problems else ""
-            raise RequestTimeout(
-                f"the consumer of group {self.group!r} is not ready after {timeout:g} s{why}"
-            ) from None
-        self.raise_refusal()
+    async def _until_ready(self) -> None:
+        while not all(self.instance.routes.find(topic) for topic in self._subscriptions):
+            self.raise_refusal()
+            await self._find_routes()
+            await asyncio.sleep(LOOK_AGAIN)
+        await self.instance.heartbeat()
 
     # Receiving
 

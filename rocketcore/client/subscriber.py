@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from rocketcore.client.config import GROUP_NEEDED, ConsumerConfig
 from rocketcore.client.instance import ClientInstance
+from rocketcore.client.listeners import refuse_in_listener
 from rocketcore.client.offset_store import OffsetStore
 from rocketcore.client.problems import Gaps, Problems, find_filter_refusal
 from rocketcore.client.process_queue import ProcessQueue
@@ -30,6 +31,7 @@ from rocketcore.errors import (
     GroupNotExist,
     NoPermission,
     RequestNotSupported,
+    RequestTimeout,
     RocketError,
     SubscriptionParseFailed,
     TransportError,
@@ -59,6 +61,8 @@ logger = logging.getLogger(__name__)
 JOIN_GRACE: Final = 5.0
 """Seconds that a broker may take to know a member of a group."""
 RETRY_TOPIC_GRACE: Final = 60.0
+LOOK_AGAIN: Final = 0.05
+"""Seconds between two looks at what does not always say that it has come, or ended."""
 _REFUSALS: Final = (SubscriptionParseFailed, NoPermission, GroupNotExist, RequestNotSupported)
 """Answers to a pull, or a POP, that waiting does not change: somebody has to."""
 
@@ -154,6 +158,21 @@ class Subscriber:
         raises  ConfigError without a subscription; what a broker refuses; RequestTimeout after ``timeout`` seconds,
                 which says what is missing
         """
+        refuse_in_listener(self, "wait_ready")
+        self._check_subscribed()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.start()
+                await self._until_ready()
+        except TimeoutError:
+            why = f": {self._problems}" if self._problems else ""
+            raise RequestTimeout(
+                f"the consumer of group {self.group!r} is not ready after {timeout:g} s{why}"
+            ) from None
+        self.raise_refusal()
+
+    async def _until_ready(self) -> None:
+        """Wait until messages of every subscribed topic can come, or raise what a broker refuses."""
         raise NotImplementedError
 
     async def close(self) -> None:

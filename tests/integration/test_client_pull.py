@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import pickle
+import re
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rocketcore as rmq
 from rocketcore.admin.client import Admin
+from rocketcore.client.offset_store import load_offsets
+from rocketcore.errors import ClientError
 from rocketcore.local import LocalCluster
 from tests.unit.client.interruptions import Stop, at_each_line, stop
 
@@ -114,6 +118,26 @@ def test_what_an_interrupted_poll_took_comes_again(
         assert texts == [f"{i}" for i in range(10)]
         consumer.commit()
         assert consumer.committed(queue) == 10
+
+
+def test_a_commit_of_a_broadcast_member_whose_file_is_not_written_raises(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, tmp_path: Path
+) -> None:
+    topic = make_topic(queues=1)
+    queue = rmq.MessageQueue(topic, "broker-a", 0)
+    fill(cluster, topic, 3, queue)
+    with rmq.PullConsumer(
+        cluster.namesrv, group=group, start_from="first", broadcast=True, offset_store_path=str(tmp_path)
+    ) as consumer:
+        consumer.subscribe(topic)
+        assert len(poll_all(consumer, 3)) == 3
+        file = tmp_path / consumer.client_id / group / "offsets.json"
+        file.mkdir()  # an OSError, whoever runs this
+        with pytest.raises(ClientError, match=f"commit of group '{group}' for .*{re.escape(str(file))}"):
+            consumer.commit()
+        file.rmdir()
+        consumer.commit()
+        assert (load_offsets(file) or {})[queue] == 3
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a coroutine that was never run

@@ -15,7 +15,7 @@ from rocketcore.client.instance import SILENT_BROKER_SECONDS, ClientInstance
 from rocketcore.client.offset_store import AT_ONCE, SURE_SECONDS, LocalOffsetStore, RemoteOffsetStore, local_offset_path
 from rocketcore.client.runtime import ASYNCIO
 from rocketcore.codes import RequestCode, ResponseCode
-from rocketcore.errors import ConnectError, RequestTimeout, SystemBusy
+from rocketcore.errors import ClientError, ConnectError, RequestTimeout, SystemBusy
 from rocketcore.message import MessageQueue
 from rocketcore.protocol.command import RemotingCommand
 from rocketcore.protocol.headers.consumer import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
@@ -541,5 +541,29 @@ def test_the_file_has_javas_form_and_survives_damage(tmp_path: Path) -> None:
         assert await read_once(path) == 5
         path.with_name("offsets.json.bak").unlink()
         assert await read_once(path) is None
+
+    asyncio.run(main())
+
+
+def test_a_file_that_is_not_written_is_a_failure_of_each_queue_that_changed(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    other = MessageQueue("T", "a", 2)
+
+    async def main() -> None:
+        store = LocalOffsetStore(path)
+        store.update(QUEUE, 5)
+        assert await store.persist() == {}
+        path.unlink()
+        path.mkdir()  # an OSError, whoever runs this
+        store.update(other, 9)
+        failures = await store.persist()
+        assert list(failures) == [other]
+        assert type(failures[other]) is ClientError
+        assert str(path) in str(failures[other])
+        path.rmdir()
+        assert await store.persist() == {}
+        assert await store.persist() == {}
+        store.close()
+        assert await LocalOffsetStore(path).read(other) == 9
 
     asyncio.run(main())
