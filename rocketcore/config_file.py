@@ -40,6 +40,7 @@ __all__ = [
     "ENVIRONMENT_PREFIX",
     "HIDDEN",
     "BadSetting",
+    "PortNotOpened",
     "changed_properties",
     "check_properties",
     "check_ranges",
@@ -118,6 +119,16 @@ class BadSetting(ConfigError):
     def __init__(self, name: str, value: str, rule: str) -> None:
         super().__init__(f"{name}={value}: {rule}")
         self.name = name
+
+
+class PortNotOpened(OSError):
+    """A server cannot listen where a setting says, mostly since another process does; ``name`` is RocketMQ's."""
+
+    def __init__(self, name: str, value: str, error: OSError) -> None:
+        super().__init__(error.errno, f"{name}={value}: {error.strerror}")
+        self.name = name
+        self.value = value
+        self.reason = error.strerror
 
 
 def check_ranges(config: DataclassInstance) -> None:
@@ -280,17 +291,14 @@ def print_config(*configs: DataclassInstance) -> str:
     return "".join(lines)
 
 
-def environment_properties(
-    classes: Iterable[type[DataclassInstance]], environ: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return the properties set by variables: field ``listen_port`` is ``ROCKETCORE_LISTEN_PORT``.
+def environment_properties(variables: Mapping[str, str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the properties set by variables, those of ``setting_variables``.
 
-    A property with dots in its name is known by that: ``tls.server.certPath`` is ``ROCKETCORE_TLS_SERVER_CERT_PATH``.
     What Kubernetes sets for a service named ``rocketcore-metrics`` (``ROCKETCORE_METRICS_PORT=tcp://…``) is no setting.
     """
     environ = os.environ if environ is None else environ
     result = {}
-    for variable, name in setting_variables(classes).items():
+    for variable, name in variables.items():
         value = environ.get(variable)
         if value is not None and variable.endswith("_PORT") and _SERVICE_ADDRESS.match(value):
             logger.info("variable of a Kubernetes service passed over name=%s value=%s", variable, value)
@@ -300,7 +308,11 @@ def environment_properties(
 
 
 def setting_variables(classes: Iterable[type[DataclassInstance]]) -> dict[str, str]:
-    """Return the variable of every setting: variable → property name."""
+    """Return the variable of every setting: variable → property name.
+
+    Field ``listen_port`` is ``ROCKETCORE_LISTEN_PORT``. A property with dots in its name is known by that:
+    ``tls.server.certPath`` is ``ROCKETCORE_TLS_SERVER_CERT_PATH``.
+    """
     found = {}
     for cls in classes:
         for declared in fields(cls):

@@ -67,6 +67,7 @@ from rocketcore.transport.audit import audited
 from rocketcore.transport.channel import Channel
 from rocketcore.transport.client import RemotingClient
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.lookup import host_of
 from rocketcore.transport.monitoring import RUNNING, STOPPING, Monitoring
 from rocketcore.transport.server.server import RemotingServer
 from rocketcore.transport.slow_requests import SlowRequests
@@ -295,7 +296,8 @@ class Broker:
         stack.push_async_callback(self._save_state)
 
         self._register_handlers()
-        await self._server.start()
+        with host_of("bindAddress", context.config.bind_address):
+            await self._server.start()
         stack.push_async_callback(self._server.stop, drain=self._drain)
         ip = await advertised_ip(context.config.broker_ip1, context.config.bind_address)
         self._store.store_host = host_field(ip, self._server.port)

@@ -6,7 +6,7 @@ import ipaddress
 
 from rocketcore.addresses import host_field, outward_ip, split
 from rocketcore.transport.channel import Channel
-from rocketcore.transport.lookup import HostLookup
+from rocketcore.transport.lookup import HostLookup, host_of
 
 _BORN_HOST = "born_host"
 _ANY = ("", "0.0.0.0", "::")
@@ -29,5 +29,6 @@ async def advertised_ip(configured: str, bind_address: str) -> str:
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
-        found = await HostLookup().find_async(name, 0)
+        with host_of("brokerIP1" if configured else "bindAddress", name):
+            found = await HostLookup().find_async(name, 0)
         return str(found[0][4][0])

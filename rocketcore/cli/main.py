@@ -352,8 +352,8 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-class _Missing(FileIO):
-    """What stands for a stream that the process was started without."""
+class _MissingStdout(FileIO):
+    """What stands for the stdout of a process that was started without."""
 
     def write(self, data: Any) -> int:
         try:
@@ -371,7 +371,8 @@ def _open_streams() -> None:
     for name, mode in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             number = os.open(os.devnull, mode)
-            buffered = BufferedReader(FileIO(number)) if name == "stdin" else BufferedWriter(_Missing(number, "w"))
+            out = _MissingStdout if name == "stdout" else FileIO
+            buffered = BufferedReader(FileIO(number)) if name == "stdin" else BufferedWriter(out(number, "w"))
             setattr(sys, name, TextIOWrapper(buffered, encoding="utf-8"))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

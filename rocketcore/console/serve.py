@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rocketcore import addresses
 from rocketcore.console.settings import ConsoleSettings
 from rocketcore.errors import ConfigError, RocketError
+from rocketcore.transport.lookup import host_of
 
 if TYPE_CHECKING:
     import uvicorn
@@ -31,10 +32,12 @@ def check_extra() -> None:
 def bind(settings: ConsoleSettings) -> socket.socket:
     """Listen; whoever connects waits until pages are served.
 
-    raises  OSError
+    raises  BadSetting for a host that has no address, OSError
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    return socket.create_server((settings.host, settings.port), family=family, backlog=128)
+    with host_of("listen", settings.host):
+        found = socket.getaddrinfo(settings.host, settings.port, family, socket.SOCK_STREAM)
+    return socket.create_server(found[0][4], family=family, backlog=128)
 
 
 def address_of(listening: socket.socket, settings: ConsoleSettings) -> str:

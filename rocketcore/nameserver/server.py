@@ -16,6 +16,7 @@ from rocketcore.nameserver.route_info import RouteInfoManager
 from rocketcore.service import SYSTEM_CLOCK, Clock
 from rocketcore.transport.audit import audited
 from rocketcore.transport.hooks import RpcHook
+from rocketcore.transport.lookup import host_of
 from rocketcore.transport.monitoring import RUNNING, STOPPING, Monitoring
 from rocketcore.transport.server.server import RemotingServer
 from rocketcore.transport.slow_requests import SlowRequests
@@ -117,7 +118,8 @@ class NameServer:
         self._started_at = self._clock.monotonic()
         await self._monitoring.start()
         try:
-            await self._server.start()
+            with host_of("bindAddress", self.config.bind_address):
+                await self._server.start()
             self._running.bound_port = self._server.port
         except BaseException:
             await self._monitoring.stop()

@@ -9,15 +9,32 @@ Of several addresses the one that a client gave up comes last the next time: it 
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-__all__ = ["Address", "HostLookup"]
+from rocketcore.config_file import BadSetting
+
+__all__ = ["Address", "HostLookup", "host_of"]
 
 Address: TypeAlias = tuple[int, int, int, str, Any]
 """Family, kind, protocol, canonical name and socket address, as of ``socket.getaddrinfo``."""
+
+
+@contextlib.contextmanager
+def host_of(setting: str, host: str) -> Iterator[None]:
+    """Have the error of a host that has no address name the setting that the host comes from.
+
+    raises  BadSetting
+    """
+    try:
+        yield
+    except (socket.gaierror, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadSetting(setting, host, f"this machine finds no address of that host: {reason}") from error
 
 
 class HostLookup:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from rocketcore.config_file import PortNotOpened
 from rocketcore.transport.server.admission import ConnectionSettings
 
 if TYPE_CHECKING:
@@ -44,15 +46,22 @@ class Monitoring:
     async def start(self) -> None:
         """Listen, if that is wanted.
 
-        raises  OSError
+        raises  BadSetting for a host that has no address, PortNotOpened
         """
         if self._settings.metrics_port < 0:
             return
         from rocketcore.transport.http_port import HttpPort
+        from rocketcore.transport.lookup import host_of
 
         pages = {"/metrics": self._metrics_page, "/livez": self._livez, "/readyz": self._readyz}
         port = HttpPort(self._settings.metrics_address, self._settings.metrics_port, pages)
-        await port.start()
+        with host_of("metricsAddress", self._settings.metrics_address):
+            try:
+                await port.start()
+            except socket.gaierror:
+                raise
+            except OSError as error:
+                raise PortNotOpened("metricsPort", str(self._settings.metrics_port), error) from error
         self._port = port
 
     async def stop(self) -> None:

@@ -29,6 +29,7 @@ from rocketcore.config_file import (
     read_properties,
     replace_file,
     setting,
+    setting_variables,
     update_config,
     write_properties,
 )
@@ -158,10 +159,10 @@ def test_explained_settings_are_settings_still() -> None:
 
 def test_environment() -> None:
     environ = {"ROCKETCORE_LISTEN_PORT": "7", "ROCKETCORE_BROKER_IP1": "h", "LISTEN_PORT": "8"}
-    assert environment_properties([Settings], environ) == {"listenPort": "7", "brokerIP1": "h"}
+    assert environment_properties(setting_variables([Settings]), environ) == {"listenPort": "7", "brokerIP1": "h"}
     # A service of Kubernetes that is named rocketcore-listen.
     for address in ("tcp://10.0.0.7:9876", "udp://10.0.0.7:53"):
-        assert environment_properties([Settings], {"ROCKETCORE_LISTEN_PORT": address}) == {}
+        assert environment_properties(setting_variables([Settings]), {"ROCKETCORE_LISTEN_PORT": address}) == {}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from rocketcore.broker.config import BrokerConfig
 from rocketcore.cli.main import COMMANDS, Entry, LazyGroup
-from rocketcore.config_file import environment_properties
+from rocketcore.config_file import environment_properties, setting_variables
 from rocketcore.nameserver.config import NameServerConfig
 from tests.unit.test_package import ROOT
 
@@ -127,6 +127,6 @@ def test_ports_and_settings_agree() -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
-        found = environment_properties([BrokerConfig])
+        found = environment_properties(setting_variables([BrokerConfig]))
         assert found == {"brokerIP1": "127.0.0.1", "metricsAddress": "0.0.0.0"}
-        assert environment_properties([NameServerConfig]) == {"metricsAddress": "0.0.0.0"}
+        assert environment_properties(setting_variables([NameServerConfig])) == {"metricsAddress": "0.0.0.0"}

@@ -19,11 +19,12 @@ from rocketcore import addresses
 from rocketcore.apache_settings import check_settings, protective_variables
 from rocketcore.cli.servers.notify import notify
 from rocketcore.cli.shell.command import command
-from rocketcore.cli.shell.failures import EXIT_USAGE, CommandFailed
+from rocketcore.cli.shell.failures import EXIT_USAGE, CommandFailed, port_hint
 from rocketcore.cli.shell.options import Folder, current, log_file_option, log_to_stderr
 from rocketcore.cli.shell.render import run_without_stdout
 from rocketcore.config_file import (
     BadSetting,
+    PortNotOpened,
     check_properties,
     environment_properties,
     load_config,
@@ -123,7 +124,8 @@ def start_namesrv(
 
         return NameServer(config, properties=sources.file, tls=tls, client_tls=to_others)
 
-    return serve(make)
+    with sources.named():
+        return serve(make)
 
 
 @command(
@@ -147,6 +149,7 @@ def start_namesrv(
     "the folders STORE/NAME-0, …, and each port is ten higher than the last, metrics too.",
 )
 @click.option("--shard", metavar="NUMBER", type=click.IntRange(0), help="Run only shard I of --shards, counted from 0.")
+@click.option("--supervised", is_flag=True, hidden=True, help="Its parent has warned of the settings.")
 @metrics_port_option
 @click.option(
     "--console",
@@ -174,6 +177,7 @@ def start_broker(
     flush: str | None,
     shards: int,
     shard: int | None,
+    supervised: bool,
     metrics_port: int | None,
     console_at: str | None,
     console_readonly: bool,
@@ -199,7 +203,9 @@ def start_broker(
         "metricsPort": None if metrics_port is None else str(metrics_port),
     }
     options.update({key: value for key, value in given.items() if value is not None})
-    _, (config, store_config), tls, to_others = _load("broker", config_file, options, [BrokerConfig, StoreConfig])
+    with _unsaid() if supervised else contextlib.nullcontext():
+        loaded = _load("broker", config_file, options, [BrokerConfig, StoreConfig])
+    sources, (config, store_config), tls, to_others = loaded
     brokers = [Shard(config, store_config)] if shards == 1 else shards_of(config, store_config, shards)
     if shard is not None:
         brokers = [brokers[shard]]
@@ -226,7 +232,8 @@ def start_broker(
             from rocketcore.cli.servers.supervisor import Supervisor
 
             return Supervisor([each.name for each in brokers], current().arguments, also).run()
-        return serve(make, also)
+        with sources.named():
+            return serve(make, also)
 
 
 @contextlib.contextmanager
@@ -272,6 +279,16 @@ def _load(
             load_config(ServerTls, properties),
             client_tls(properties) or False,
         )
+
+
+@contextlib.contextmanager
+def _unsaid() -> Iterator[None]:
+    """Log no warning: the parent of this process has read the same settings and said what is wrong with them."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def serve(make: Callable[[], Server], also: Mapping[str, object] | None = None) -> int:
@@ -348,10 +365,11 @@ class Sources:
     def __init__(self, path: Path | None, classes: Sequence[type[Any]], options: dict[str, str]) -> None:
         self._path = path
         protective = protective_variables()
-        variables = {**protective, **setting_variables(classes)}
+        of_settings = setting_variables(classes)
+        variables = {**protective, **of_settings}
         self._variables = {name: variable for variable, name in variables.items() if variable in os.environ}
         of_protection = {name: os.environ[variable] for variable, name in protective.items()}
-        self.environment = {**of_protection, **environment_properties(classes)}
+        self.environment = {**of_protection, **environment_properties(of_settings)}
         _warn_of_variables(variables)
         self._options = options
         try:
@@ -413,6 +431,8 @@ def _naming(where: Callable[[str], str]) -> Iterator[None]:
         raise CommandFailed(
             "BAD_SETTING", f"{where(error.name)}: {error}", "correct it or take it out", exit_code=EXIT_USAGE
         ) from error
+    except PortNotOpened as error:
+        raise CommandFailed("OS_ERROR", f"{where(error.name)}: {error.strerror}", port_hint(error)) from error
 
 
 def _listen_properties(listen: str | None) -> dict[str, str]:

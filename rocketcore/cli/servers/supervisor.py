@@ -122,7 +122,8 @@ class Supervisor:
     async def _run_shard(self, number: int, name: str) -> int:
         """Run a shard until it ends, and return its exit code."""
         process = await asyncio.create_subprocess_exec(
-            *command_line(*self._arguments, "--shard", str(number), "--console="),  # which is this process's
+            # The console, and what is to say of the settings, is this process's.
+            *command_line(*self._arguments, "--shard", str(number), "--supervised", "--console="),
             stdin=asyncio.subprocess.PIPE,  # which ends with this process, and the shard with it
             stdout=asyncio.subprocess.PIPE,
             process_group=0,

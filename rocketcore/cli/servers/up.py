@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from rocketcore.cli.shell.command import command
 from rocketcore.cli.shell.options import Folder, end_signals_tell, log_to_stderr
 from rocketcore.cli.shell.render import check_stream_form, progress, run_without_stdout, show_line
 from rocketcore.cli.tools.console import console_option, console_port_option, running_console
-from rocketcore.config_file import property_names
+from rocketcore.config_file import PortNotOpened, property_names
 from rocketcore.service import wait_or_signal
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def up(
     listen = listen.strip("[]")
     check_bind(listen, insecure)
     given = {
+        "bindAddress": listen,
         "brokerClusterName": cluster,
         "flushDiskType": None if flush is None else f"{flush.upper()}_FLUSH",
         "metricsPort": None if metrics_port is None else str(metrics_port),
@@ -134,7 +135,7 @@ def up(
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(end_signals_tell(end))
-        with sources.named():
+        with sources.named(), _metrics_of_namesrv(sources.properties.get("metricsPort")):
             stack.enter_context(servers)
         at = None
         if with_console is not False:
@@ -178,6 +179,18 @@ def _of_each(
     if (port := int(properties.get("metricsPort", "-1"))) > 0:
         of_namesrv["metricsPort"] = str(port + 1)
     return of_namesrv, {name: value for name, value in properties.items() if name in theirs or name not in its_own}
+
+
+@contextlib.contextmanager
+def _metrics_of_namesrv(given: str | None) -> Iterator[None]:
+    """Say of a metrics port that nobody gave which one it is made of."""
+    try:
+        yield
+    except PortNotOpened as error:
+        if error.name != "metricsPort" or given is None or error.value == given.strip():
+            raise
+        made = f"the name server has the port behind it, {error.value}: {error.reason}"
+        raise PortNotOpened(error.name, given, OSError(error.errno, made)) from error
 
 
 @command(help="Run the main job: Spark writes a file or the samples to a topic, and consumers check every message.")

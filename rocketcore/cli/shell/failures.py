@@ -34,7 +34,7 @@ from rocketcore.errors import (
 )
 from rocketcore.printable import error_text, printable
 
-__all__ = ["CommandFailed", "Failure", "failure_of"]
+__all__ = ["CommandFailed", "Failure", "failure_of", "port_hint"]
 
 EXIT_FAILED, EXIT_USAGE, EXIT_NOT_FOUND, EXIT_NOT_ALLOWED, EXIT_UNREACHABLE, EXIT_PARTLY = 1, 2, 3, 4, 5, 6
 EXIT_TIMEOUT, EXIT_INTERRUPTED = 124, 130
@@ -141,10 +141,13 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
     if isinstance(error, OSError):
         if error.filename is None and error.errno in _FULL:
             why = f"writing its output: {error.strerror}"
-        in_use = error.errno == errno.EADDRINUSE
-        hint = "another process listens there: stop it, or choose another port" if in_use else ""
-        return Failure(EXIT_FAILED, "OS_ERROR", what, why, hint)
+        return Failure(EXIT_FAILED, "OS_ERROR", what, why, port_hint(error))
     return Failure(EXIT_FAILED, "INTERNAL", what, f"{type(error).__name__}: {error}", "report what --debug prints")
+
+
+def port_hint(error: OSError) -> str:
+    """Return what to do where a server could not listen; empty where something else failed."""
+    return "another process listens there: stop it, or choose another port" if error.errno == errno.EADDRINUSE else ""
 
 
 def _special_hint(error: BaseException, settings: Settings) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from rocketcore.admin.client import Admin
 from rocketcore.cli.main import run
-from tests.fixtures.processes import Processes
+from tests.fixtures.processes import SMALL_FILES, START_SECONDS, Processes, first_line
 
 UP = ("up", "--port", "0", "--no-console", "-o", "json")
 COMMANDS = {
@@ -184,6 +184,79 @@ def test_up_has_the_ports_of_monitoring(brokers: str, processes: Processes) -> N
     for number in [port, port + 1, *([port + 10] if brokers == "2" else [])]:
         with urllib.request.urlopen(f"http://127.0.0.1:{number}/readyz", timeout=10) as answer:
             assert answer.status == 200
+
+
+NOWHERE = "host.invalid"
+
+
+def failed_start(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "rocketcore.cli.main", *arguments]
+    environment = {**os.environ, **SMALL_FILES, **variables}
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("command", "where", "setting"),
+    [
+        ("broker start --listen host.invalid:0", "the command line", "bindAddress"),
+        ("broker start --listen 127.0.0.1:0", "ROCKETCORE_BROKER_IP1", "brokerIP1"),
+        ("broker start --listen 127.0.0.1:0", "ROCKETCORE_METRICS_ADDRESS", "metricsAddress"),
+        ("namesrv start --listen host.invalid:0", "the command line", "bindAddress"),
+        ("namesrv start --listen 127.0.0.1:0", "ROCKETCORE_METRICS_ADDRESS", "metricsAddress"),
+        ("up --port 0 --no-console --listen host.invalid", "the command line", "bindAddress"),
+        ("up --port 0 --no-console", "ROCKETCORE_BROKER_IP1", "brokerIP1"),
+        ("up --port 0 --no-console", "ROCKETCORE_METRICS_ADDRESS", "metricsAddress"),
+    ],
+)
+def test_a_host_without_an_address_is_told_with_its_setting(command: str, where: str, setting: str) -> None:
+    variables = {} if where == "the command line" else {where: NOWHERE}
+    done = failed_start(*command.split(), "--metrics-port", "0", "--insecure", **variables)
+    assert done.returncode == 2
+    assert f"error: {where}: {setting}={NOWHERE}: this machine finds no address of that host" in done.stderr
+    assert "hint: correct it or take it out" in done.stderr
+
+
+def test_the_listen_of_a_console_that_has_no_address(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["console", "--readonly", "--listen", f"{NOWHERE}:0"]) == 2
+    assert f"listen={NOWHERE}: this machine finds no address of that host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "which", "said"),
+    [
+        ("up --port 0 --no-console", 0, "metricsPort={port}: "),
+        ("up --port 0 --no-console", 1, "metricsPort={port}: the name server has the port behind it, {taken}: "),
+        ("broker start --listen 127.0.0.1:0", 0, "metricsPort={port}: "),
+        ("namesrv start --listen 127.0.0.1:0", 0, "metricsPort={port}: "),
+    ],
+)
+def test_a_port_of_monitoring_that_is_taken(command: str, which: int, said: str, tmp_path: Path) -> None:
+    port = free_ports()
+    with socket.create_server(("127.0.0.1", port + which)):
+        done = failed_start(*command.split(), FOLDER[command.partition(" --")[0]], str(tmp_path / "folder"),
+                            "--metrics-port", str(port))  # fmt: skip
+    assert done.returncode == 1
+    assert f"error: the command line: {said.format(port=port, taken=port + which)}" in done.stderr
+    assert "hint: another process listens there" in done.stderr
+
+
+def test_what_is_odd_in_the_settings_of_shards_is_told_once(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("listnePort=1\n")
+    variables = {**os.environ, **SMALL_FILES, "ROCKETCORE_ZEBRA": "1"}
+    line = [sys.executable, "-m", "rocketcore.child", "rocketcore.cli.main", "broker", "start", "--shards", "2",
+            "-c", str(file), "--store", str(tmp_path / "store"), "--listen", "127.0.0.1:0"]  # fmt: skip
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as stderr,
+        subprocess.Popen(line, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as shards,
+    ):
+        first_line(shards, log, START_SECONDS)
+        shards.terminate()
+        assert shards.wait(30) == 0
+    told = log.read_text()
+    assert told.count("name=ROCKETCORE_ZEBRA") == 1
+    assert told.count("name=listnePort") == 1
 
 
 def test_ports_of_monitoring_that_other_machines_reach_have_to_be_allowed(

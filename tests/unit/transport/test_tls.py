@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rocketcore.config_file import environment_properties, load_config, print_config, property_name
+from rocketcore.config_file import environment_properties, load_config, print_config, property_name, setting_variables
 from rocketcore.errors import ConfigError
 from rocketcore.service import ManualClock
 from rocketcore.transport.tls import server_settings as tls
@@ -103,7 +103,7 @@ def test_variables() -> None:
         "ROCKETCORE_TLS_CONFIG_FILE": "tls.properties",
         "ROCKETCORE_TLS_CLIENT_TRUST_CERT_PATH": "ca.crt",
     }
-    assert environment_properties(TLS_SETTINGS, environ) == {
+    assert environment_properties(setting_variables(TLS_SETTINGS), environ) == {
         "tls.server.mode": "enforcing",
         "tls.server.certPath": "a.crt",
         "tls.server.need.client.auth": "none",
