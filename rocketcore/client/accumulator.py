@@ -28,7 +28,7 @@ from typing import Any, Final
 from rocketcore.client.backlog import Backlog, InFlight
 from rocketcore.client.config import ProducerConfig
 from rocketcore.client.delivery import Delivery
-from rocketcore.client.future import Batch, Failures, Item, Place, SendFuture
+from rocketcore.client.future import Batch, Failures, Item, Place, SendFuture, abandon, late
 from rocketcore.client.outgoing import can_be_batched
 from rocketcore.client.publisher import TopicPublisher
 from rocketcore.client.send_command import SendTarget
@@ -42,10 +42,8 @@ __all__ = ["Accumulator"]
 
 MESSAGE_OVERHEAD_BYTES: Final = 22
 """What a message takes in a batch besides its body and its properties."""
-
 OVER_LIMIT: Final = 2
 """A callback, which must not wait, may fill the buffer to so many times its limit."""
-
 FIRST_ROUTE_PAUSE: Final = 0.1
 LONGEST_ROUTE_PAUSE: Final = 1.0
 _SLICE_SECONDS: Final = 0.5
@@ -218,13 +216,14 @@ class Accumulator:
 
     def _refuse_late(self) -> None:
         """Refuse what came when nobody looks any more."""
-        with contextlib.suppress(IndexError):
-            while True:
-                item = self._coming.popleft()
-                batch = item[0]._batch = self._new_batch(item[5], None, item[5])
-                batch.items.append(item)
-                batch.finish(batch.closed())
+        for batch in late(self._coming, self._new_batch):
+            batch.finish(batch.closed())
         raise ClientClosed("the producer is closed")
+
+    def abandon(self, where: str) -> None:
+        """Fail what has no outcome; on another thread, while the loop stands still in a callback at ``where``."""
+        self._closed = self._ended = True
+        abandon([*self._pending, *late(self._coming, self._new_batch)], where)
 
     def _let_in(self) -> None:
         """Have those who wait for room look."""
@@ -373,6 +372,8 @@ class Accumulator:
 
     def _advance(self, backlog: Backlog) -> None:
         """Start batches of a backlog as long as it may, and there is room at a broker."""
+        if self._ended:
+            return
         while backlog.waiting and backlog.lookup is None and not (backlog.queue is not None and backlog.under_way):
             publisher = self._sender.find_publisher(backlog.topic)
             if publisher is None or (backlog.queue is not None and backlog.queue not in publisher.by_queue):
@@ -504,8 +505,6 @@ class Accumulator:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-    # Time
 
     def _arm_expiry(self, oldest: Batch) -> None:
         self._expiry = self._loop.call_later(max(0.0, oldest.end - self._clock.monotonic()), self._expire)

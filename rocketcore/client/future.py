@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -27,7 +27,7 @@ from rocketcore.message import MessageQueue, SendResult
 from rocketcore.service import Clock, acquire_or_signal
 from rocketcore.warning import Recurring, warn
 
-__all__ = ["Batch", "Failures", "Item", "Place", "SendFuture"]
+__all__ = ["Batch", "Failures", "Item", "Place", "SendFuture", "abandon", "late"]
 
 logger = logging.getLogger(__name__)
 _callbacks = Recurring(logger)
@@ -142,6 +142,10 @@ class Batch:
     message_ids: list[str] = field(default_factory=list)
     error: BaseException | None = None
     looked: set[int] = field(default_factory=set)
+    untold: list[SendFuture] = field(default_factory=list)
+    """Futures whose callbacks are being called, or are not called yet."""
+    unclaimed: list[None] = field(default_factory=lambda: [None])
+    """Taken by the thread that gives the batch its outcome."""
 
     def unseen(self) -> int:
         """Return of how many messages no one knows yet that they failed."""
@@ -170,7 +174,21 @@ class Batch:
             raise ForkedClient("the message is sent by the parent process, which alone learns what becomes of it")
 
     def finish(self, outcome: SendResult | BaseException) -> None:
-        """Note the outcome and wake all who wait for it."""
+        """Note the outcome and wake all who wait for it; a second outcome counts for nothing."""
+        if not self._settle(outcome):
+            return
+        for future in self.untold:
+            if future._callbacks:
+                future._call_back()
+        self.untold = []
+        if self.error is not None:
+            self.failures.add(self)
+
+    def _settle(self, outcome: SendResult | BaseException) -> bool:
+        try:
+            self.unclaimed.pop()
+        except IndexError:
+            return False
         if isinstance(outcome, BaseException):
             logger.debug("send_nowait failed topic=%s", self.topic, exc_info=outcome)
             _drop_tracebacks(outcome)
@@ -179,14 +197,24 @@ class Batch:
             self.result = outcome
             self.message_ids = outcome.offset_msg_id.split(",")
         self.request = None
-        futures = [item[0] for item in self.items]
+        self.untold = [item[0] for item in self.items]
         self.items.clear()
         self.done = True
-        for future in futures:
-            if future._callbacks:
-                future._call_back()
-        if self.error is not None:
+        return True
+
+    def abandon(self, error: BaseException) -> list[_Callback]:
+        """Fail, on another thread, what its loop has no outcome of: it stands still in a callback.
+
+        Whoever waits is woken, also for an outcome that was known before.
+
+        returns  the callbacks of the application that were not called
+        """
+        if self._settle(error):
             self.failures.add(self)
+        left: list[_Callback] = []
+        for future in list(self.untold):
+            left += future._wake()
+        return left
 
 
 class SendFuture:
@@ -269,7 +297,7 @@ class SendFuture:
         It runs on the thread that learns the outcome, and holds up all that is sent meanwhile; or here and now, where
         the outcome is known. It may send; what would wait for that thread, such as ``flush()``, raises ConfigError.
         """
-        self._when_done(self._guarded(callback))
+        self._when_done(_Callback(self, callback))
 
     def _when_done(self, call: Callable[[], None]) -> None:
         callbacks = self._callbacks
@@ -290,19 +318,19 @@ class SendFuture:
                 return
             call()
 
-    def _guarded(self, callback: Callable[[SendFuture], object]) -> Callable[[], None]:
-        def call() -> None:
-            try:
-                callback(self)
-            except Exception as error:
-                _tell(callback, self, error)
-            except BaseException as error:
-                # sys.exit() would end the loop that sends for all; on another thread it means that one
-                if asyncio._get_running_loop() is not self._batch.loop:
-                    raise
-                _tell(callback, self, error)
-
-        return call
+    def _wake(self) -> list[_Callback]:
+        """Wake who waits; return the callbacks that were not called, which may be anyone's and not return."""
+        calls: list[Callable[[], None]] = []
+        with contextlib.suppress(IndexError):  # the loop may go on just now
+            while True:
+                calls.append(self._callbacks.pop(0))
+        left: list[_Callback] = []
+        for call in calls:
+            if isinstance(call, _Callback):
+                left.append(call)
+            else:
+                call()
+        return left
 
     def to_future(self) -> Future[SendResult]:
         """Return a ``concurrent.futures.Future`` of the same outcome, for functions that take no other."""
@@ -316,7 +344,7 @@ class SendFuture:
             else:
                 future.set_result(done.result())
 
-        self.add_done_callback(pass_on)
+        self._when_done(_Callback(self, pass_on, first=True))
         return future
 
     def _wait(self, timeout: float | None) -> None:
@@ -338,17 +366,73 @@ class SendFuture:
             loop = asyncio.get_running_loop()
             done: asyncio.Future[None] = loop.create_future()
 
-            def wake(_: SendFuture) -> None:
+            def wake() -> None:
                 with contextlib.suppress(RuntimeError):  # who waited has gone, and the loop with him
                     loop.call_soon_threadsafe(_resolve, done)
 
-            self.add_done_callback(wake)
+            self._when_done(wake)
             yield from done.__await__()
         return self.result()
 
     def __repr__(self) -> str:
         state = "pending" if not self.done() else "failed" if self._batch.error is not None else "sent"
         return f"<SendFuture {state} msg_id={self.msg_id}>"
+
+
+class _Callback:
+    """A function of the application that is called with a future; what it raises is told.
+
+    first  whether it is called before others where the loop stands still: someone may wait for what it does
+    """
+
+    __slots__ = ("_function", "_future", "first")
+
+    def __init__(self, future: SendFuture, function: Callable[[SendFuture], object], first: bool = False) -> None:
+        self._future = future
+        self._function = function
+        self.first = first
+
+    def __call__(self) -> None:
+        try:
+            self._function(self._future)
+        except Exception as error:
+            _tell(self._function, self._future, error)
+        except BaseException as error:
+            # sys.exit() would end the loop that sends for all; on another thread it means that one
+            if asyncio._get_running_loop() is not self._future._batch.loop:
+                raise
+            _tell(self._function, self._future, error)
+
+
+def late(coming: deque[Item], new_batch: Callable[[str, None, str], Batch]) -> Iterator[Batch]:
+    """Yield messages that no loop takes in any more, each as a batch."""
+    with contextlib.suppress(IndexError):
+        while True:
+            item = coming.popleft()
+            batch = item[0]._batch = new_batch(item[5], None, item[5])
+            batch.items.append(item)
+            yield batch
+
+
+def abandon(batches: Iterable[Batch], where: str) -> None:
+    """Fail the batches of a loop that stands still; their callbacks run on a thread of their own, which may not end.
+
+    where  the function of the application that the loop is in
+    """
+    text = "the producer was closed while a callback of send_nowait did not return; the message may be stored or not"
+    error = ClientClosed(f"{text}: {where}")
+    left: list[_Callback] = []
+    for batch in batches:
+        batch.count = batch.count or 1  # of one that came late nobody has counted the message
+        left += batch.abandon(error)
+    if left:
+        left.sort(key=lambda call: not call.first)
+        threading.Thread(target=_call_all, args=(left,), name="producer-callbacks", daemon=True).start()
+
+
+def _call_all(calls: list[_Callback]) -> None:
+    for call in calls:
+        call()
 
 
 def _drop_tracebacks(error: BaseException) -> None:

@@ -7,6 +7,7 @@ that begin get another loop, and those that wait for this one give up in the end
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from typing import Final
@@ -126,6 +127,7 @@ class Nowait:
             bound = self._delivery_timeout if timeout is None else timeout
             self._thread.run(self._close(timeout), bound, margin=STANDS_SECONDS)
         except TimeoutError as error:
+            self.accumulator.abandon(self._thread.where())
             self._thread.leave_to(self._close(0.0))  # it may return yet: connections are not to wait for the collector
             raise self._hangs("close()") from error
         finally:
@@ -135,4 +137,8 @@ class Nowait:
         try:
             await self.accumulator.close(timeout)
         finally:
-            await self._remoting.close()
+            try:
+                await self._remoting.close()
+            except asyncio.CancelledError:  # the loop ends
+                await self._remoting.close()
+                raise

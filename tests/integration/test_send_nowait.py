@@ -357,6 +357,63 @@ def test_a_callback_that_does_not_return_is_named_and_stops_no_other_producer(
     gc.collect()  # a connection that only the collector closes fails this test, not a later one
 
 
+def test_futures_behind_a_callback_that_does_not_return_end_with_their_producer(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketcore.client.nowait.STANDS_SECONDS", 0.3)
+    topic, hangs, free = make_topic(), threading.Event(), threading.Event()
+    told: queue.Queue[str] = queue.Queue()
+    waiting, outcomes = threading.Semaphore(0), queue.Queue[BaseException | None]()
+
+    def never_returns(_: rmq.SendFuture) -> None:
+        hangs.set()
+        free.wait()
+
+    def waits(future: rmq.SendFuture) -> None:
+        waiting.release()
+        outcomes.put(future.exception(WAIT))
+
+    async def awaits(future: rmq.SendFuture) -> None:
+        waiting.release()
+        try:
+            await future
+        except rmq.RocketError as error:
+            outcomes.put(error)
+
+    producer = rmq.Producer(cluster.namesrv, group=group, delivery_timeout=1.0)
+    try:
+        producer.send_nowait(topic, b"x").add_done_callback(never_returns)
+        assert hangs.wait(WAIT)
+        loops = [thread for thread in threading.enumerate() if thread.name == "producer-nowait"]
+        futures = [producer.send_nowait(topic, f"{number}".encode()) for number in range(5)]
+        threads = [threading.Thread(target=waits, args=(futures[0],)),
+                   threading.Thread(target=asyncio.run, args=(awaits(futures[1]),))]  # fmt: skip
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert waiting.acquire(timeout=WAIT)
+        futures[2].add_done_callback(lambda _: free.wait())
+        futures[2].add_done_callback(lambda _: told.put("after the one that hangs, too"))
+        passed_on = futures[3].to_future()
+        with pytest.raises(rmq.RequestTimeout, match="never_returns"):
+            producer.close()
+        assert all(future.done() for future in futures)
+        for thread in threads:
+            thread.join(WAIT)
+        errors = [outcomes.get(timeout=WAIT) for _ in threads]
+        errors += [passed_on.exception(WAIT), *(future.exception(0) for future in futures)]
+        assert all(isinstance(error, rmq.ClientClosed) for error in errors), errors
+        assert "did not return; the message may be stored or not: never_returns() at" in str(errors[-1])
+    finally:
+        free.set()
+        producer.close()
+    assert told.get(timeout=WAIT)
+    for loop in loops:
+        loop.join(WAIT)
+    del producer
+    gc.collect()  # a connection that only the collector closes fails this test, not a later one
+
+
 def test_the_interpreter_ends_though_a_callback_does_not_return(
     cluster: LocalCluster, make_topic: MakeTopic, group: str
 ) -> None:
