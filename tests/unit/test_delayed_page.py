@@ -1,4 +1,4 @@
-"""docs/timers.md: what it says of settings and sizes is so."""
+"""docs/delayed.md: what it says of settings and sizes is so."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rocketcore.broker.store import StoreConfig
 from rocketcore.config_file import property_name
 from tests.fixtures.pages import PAGES
 
-PAGE = (PAGES / "timers.md").read_text()
+SETTINGS = (PAGES / "delayed.md").read_text("utf-8").partition("## Settings of the broker")[2]
 
 
 def test_its_settings_exist() -> None:
     names = {property_name(declared) for each in (BrokerConfig, StoreConfig) for declared in fields(each)}
-    told = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
+    told = set(re.findall(r"^\| `(\w+)` \|", SETTINGS, re.MULTILINE))
     assert len(told) == 5
     assert told <= names
 
