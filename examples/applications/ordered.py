@@ -1,7 +1,7 @@
 """Steps of an order, one after the other: python ordered.py
 
-What has one message group is in one queue, and handled in the order it was sent. A step that fails is tried again
-before the next one of its queue comes; queues of other orders go on.
+Messages of one message group are in one queue, and the worker handles them in the order you sent them. It tries a
+failed step again before the next one of its queue. Other queues go on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ worker = rmq.PushConsumer(group="steps", start_from="first", ordered=True)
 def take(message: rmq.ReceivedMessage) -> None:
     order, step = message.keys[0], message.text()
     if step == "paid" and message.reconsume_times == 0:
-        raise rmq.RetryLater(delay=1)  # the bank does not answer: this order waits, and the steps behind it
+        raise rmq.RetryLater(delay=1)  # the bank does not answer: this order and its next steps wait
     done.setdefault(order, []).append(step)
     print(f"{order} {step}\n", end="", flush=True)  # one write: threads share stdout
 

@@ -1,7 +1,7 @@
-"""An outbox: messages that are written with the data, in one transaction of the database: python outbox.py shop.db
+"""An outbox: your database stores data and message in one transaction: python outbox.py shop.db
 
-An order and its message are stored together or not at all. The relay sends what waits and then deletes it: a relay that
-is killed in between sends again, under the same key, by which consumers know it. It may run while the cluster is down.
+The database stores an order and its message together, or neither. The relay sends the messages and then deletes them.
+If it dies in between, it sends them again under the same keys, so that consumers can tell. The cluster may be down.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TABLES = """
 
 
 def place_order(database: sqlite3.Connection, order_id: str, amount: int) -> None:
-    """Store an order and its message; what the application calls."""
+    """Store an order and its message. Your application calls this."""
     body = json.dumps({"id": order_id, "amount": amount})
     with database:  # a transaction
         database.execute("INSERT INTO orders VALUES (?, ?)", (order_id, amount))
@@ -30,7 +30,7 @@ def place_order(database: sqlite3.Connection, order_id: str, amount: int) -> Non
 
 
 def relay(database: sqlite3.Connection, producer: rmq.Producer) -> int:
-    """Send what waits, oldest first, and return how many messages that was."""
+    """Send the messages that wait, oldest first, and return how many there were."""
     rows = database.execute("SELECT number, topic, key, body FROM outbox ORDER BY number LIMIT 100").fetchall()
     producer.send_batch([rmq.Message(topic, body, keys=key) for _, topic, key, body in rows])
     with database:

@@ -1,7 +1,7 @@
 """A message and a row of a database, both or neither: python payments.py bank.db p-1 250
 
-The broker keeps the message back until the payment is committed. Should this process die in between, the broker asks
-any member of its group, and ``check`` looks into the database.
+The broker keeps the message back until the database has committed the payment. If this process dies in between, the
+broker asks any producer of the group, and ``check`` looks into the database.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Orders over HTTP with processes that are forked: gunicorn --preload --workers 4 preloaded:app
+"""Orders over HTTP, with processes that fork: gunicorn --preload --workers 4 preloaded:app
 
-The producer is made before gunicorn forks. In each worker it starts over, with connections of its own, and it is closed
-when the worker ends.
+This module makes the producer before gunicorn forks. In each worker the producer starts over, with connections of its
+own, and closes when the worker ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Questions and answers: python quotes.py serve, and python quotes.py ask ACME INIT
 
-A request waits for its reply, at most as long as it says; several may wait side by side. A server that is not there, or
-is slow, is a RequestTimeout.
+A request waits for its reply until its timeout. Several may wait side by side. If no server runs, or it is slow, the
+request raises RequestTimeout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A whole service on asyncio: python service.py
 
-It takes orders, asks something slow of each, and sends an invoice: up to 32 of them at a time, in one thread. SIGTERM
-and Ctrl-C finish what is in hand. An order whose invoice was not sent comes again.
+It takes orders, asks another service about each, and sends an invoice: up to 32 at a time, in one thread. On SIGTERM or
+Ctrl-C it finishes the orders in hand. If it could not send an invoice, its order comes again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Orders over HTTP (FastAPI): uvicorn web:app
 
-One producer for the process, which connects with the first order: the service starts while the cluster is down, answers
-503 meanwhile, and closes the producer after the last request.
+The process has one producer, which connects with the first order. So the service starts while the cluster is down, and
+answers 503 until it is up. It closes the producer after the last request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A worker: python worker.py
 
-Handlers run on eight threads. SIGTERM and Ctrl-C let those that run finish, store how far the group is and leave it:
-the next worker goes on behind. One that is killed leaves what it did not store to come again: a handler should know
-what it has done, by the order's id. A handler that raises gets its message again.
+Handlers run on eight threads. On SIGTERM or Ctrl-C the worker lets its handlers finish, stores how far the group is and
+leaves it. The next worker continues there. If a worker is killed, or a handler raises, messages come again: use the
+order's id to tell which work is done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def bill(message: rmq.ReceivedMessage) -> None:
     order = message.json()
     if order["amount"] < 0:
         log.error("order %s is refused: its amount is negative", order["id"])
-        return  # handled: it does not get better by being tried again
+        return  # done: another try would not help
     log.info("billed %s: %d", order["id"], order["amount"])
 
 
