@@ -9,6 +9,7 @@ import click
 
 from rocketcore import addresses
 from rocketcore.cli.cluster.doctor_groups import look_at_groups
+from rocketcore.cli.cluster.doctor_topics import look_at_topics
 from rocketcore.cli.cluster.finding import Finding
 from rocketcore.cli.shell.command import command
 from rocketcore.cli.shell.connection import open_admin
@@ -37,7 +38,7 @@ _ADVERTISE: Final = "set brokerIP1 to an address that clients reach"
 
 @command(
     help="Look for problems: limits and disk of this machine, name servers, brokers at their advertised addresses, "
-    "clocks, versions and consumer groups. It also sends a small message through each broker.\n\nIf a check "
+    "clocks, versions, topics and consumer groups. It also sends a small message through each broker.\n\nIf a check "
     "fails, the exit code is 1."
 )
 @click.option("--no-message", is_flag=True, help="Do not send messages.")
@@ -56,6 +57,7 @@ def doctor(no_message: bool) -> int:
             if masters and not no_message:
                 findings += _echoes(admin.echo())
             if any(each.alive for each in masters):
+                findings += look_at_topics(admin, members)
                 findings += look_at_groups(admin, members)
     show_rows(
         [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketcore.admin.shapes import permission_text, queue_row, route_rows, topic_kind
+from rocketcore.admin.topic_troubles import QueueCounts, topic_troubles
 from rocketcore.cli.cluster.clusters import no_cluster
 from rocketcore.cli.shell.command import command
 from rocketcore.cli.shell.confirm import confirm
@@ -85,11 +86,17 @@ def _listed(admin: Admin, only: str) -> list[str]:
     return asks[only]()
 
 
+def _tell_troubles(topic: str, counts: Mapping[str, QueueCounts]) -> None:
+    for each in topic_troubles(topic, counts):
+        progress(printable(f"note: {each.detail}; {each.hint}"))
+
+
 @command(help="Show the queues of a topic with their offsets.")
 @click.argument("topic")
 def describe(topic: str) -> None:
     with open_lists() as admin:
         stats = admin.topic_stats(topic)
+        _tell_troubles(topic, {data.broker_name: data for data in admin.topic_route(topic).queue_datas})
     show_rows(
         [queue_row(queue, bounds) for queue, bounds in stats.items()],
         [
@@ -158,6 +165,10 @@ def create(
                 "TOPIC_EXISTS", f"topic {topic!r} is on {', '.join(error.brokers)}: nothing was changed",
                 "rocket topic update changes it, --broker creates it on one more broker",
             ) from None  # fmt: skip
+    from rocketcore.protocol.bodies.topic import TopicConfig
+
+    config = TopicConfig(topic, made.read_queues, made.write_queues, made.perm)
+    _tell_troubles(topic, dict.fromkeys(made.brokers, config))
     if not made.created:
         progress(f"topic {topic} is there: nothing was changed")
     show_object(
@@ -243,6 +254,7 @@ def update(
             attributes=added,
         )
         changes = {name: _change(change.before[name], change.after[name]) for name in change.before}
+    _tell_troubles(topic, change.after)
     show_rows(
         [{"topic": topic, "broker": name, **change} for name, change in changes.items()],
         ["broker", *(Column(key, text=arrow) for key in _change_keys)],

@@ -94,6 +94,50 @@ def test_doctor_and_describe_name_what_is_wrong_with_a_group(name: str, wrong: W
     assert check in rocket("group", "describe", wrong.group)[1]
 
 
+def unread(rocket: Rocket) -> list[str]:
+    """Return the topics with queues that nobody reads, as doctor knows them."""
+    _, out, _ = rocket("doctor", "--no-message", "-o", "json")
+    return [row["target"] for row in json.loads(out) if row["check"] == "unread queues"]
+
+
+def test_queues_that_nobody_reads_are_named(rocket: Rocket) -> None:
+    topic = f"T-{uuid4().hex[:12]}"
+    said = "note: producers write to more queues than consumers read"
+    code, _, err = rocket("topic", "create", topic, "--read-queues", "2", "--write-queues", "5")
+    assert code == 0
+    assert said in err
+    assert "rocket topic update --read-queues 5 " + topic in err
+    assert said in rocket("topic", "describe", topic)[2]
+    assert topic in unread(rocket)
+    assert said not in rocket("topic", "update", "--read-queues", "5", topic)[2]
+    assert said not in rocket("topic", "describe", topic)[2]
+    assert topic not in unread(rocket)
+    code, _, err = rocket("topic", "update", "--write-queues", "6", topic)
+    assert code == 0
+    assert said in err
+    rocket("topic", "delete", topic, "--yes")
+
+
+def test_the_hints_for_a_group_that_begins_with_a_dash_can_be_run(wrong: Wrong, rocket: Rocket) -> None:
+    wrong.group = f"-G-{uuid4().hex[:12]}"
+    wrong.dead()
+    out = rocket("doctor", "--no-message", "-o", "json")[1]
+    [found] = [row for row in json.loads(out) if row["target"] == wrong.group]
+    for hint in found["hint"].split("; "):
+        noun, verb, *rest = hint.removeprefix("rocket ").split()
+        code, _, err = rocket(noun, verb, *(["--yes"] if verb == "redrive" else []), *rest)
+        assert code == 0, err
+
+
+def test_a_topic_of_dead_letters_of_no_group_is_no_trouble(rocket: Rocket, cluster: LocalCluster) -> None:
+    with rmq.Admin(cluster.namesrv) as admin:
+        admin.create_topic("%DLQ%", queues=1)
+    _, out, err = rocket("doctor", "--no-message", "-o", "json")
+    rows = json.loads(out)
+    assert [row for row in rows if row["target"] in ("", "%DLQ%")] == []
+    assert [row for row in rows if row["check"] == "groups" and row["state"] == "unknown"] == [], err
+
+
 def test_two_brokers_of_one_name_are_named(cluster: LocalCluster, rocket: Rocket) -> None:
     with LocalCluster() as first, LocalCluster(properties={"namesrvAddr": first.namesrv}):
         code, out, err = rocket("doctor", "--namesrv", first.namesrv, "--no-message", "-o", "json")
