@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-lowest fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint docs interop apache-tests spark-cluster spark-matrix build package-check clean
+.PHONY: help setup demo test test-lowest again-lowest fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint docs interop apache-tests spark-cluster spark-matrix build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
@@ -76,12 +76,20 @@ test: setup
 # An environment of its own, with the kernels that are built already. What mcp needs is newer than what others allow at the
 # lowest, and lies beside. Old releases warn of what is new in others: starlette of anyio, PySpark 4.1 of its own sockets.
 LOWEST := $(VENV)-lowest
+LOWEST_PYTHON := PATH="$(CURDIR)/$(LOWEST)/bin:$$PATH" $(LOWEST)/bin/python
+LOWEST_WARNINGS := -W 'ignore:The anyio.abc.BlockingPortal alias:DeprecationWarning' \
+	-W 'ignore:unclosed <socket:ResourceWarning'
+LOWEST_MCP := PYTHONPATH=$(LOWEST)/mcp $(LOWEST)/bin/python -m pytest tests/integration/cli/test_mcp.py
 test-lowest: $(LOWEST)/.stamp
-	PATH="$(CURDIR)/$(LOWEST)/bin:$$PATH" $(LOWEST)/bin/python -m pytest -n $(TEST_PROCESSES) \
+	$(LOWEST_PYTHON) -m pytest -n $(TEST_PROCESSES) \
 		-m 'not spark_cluster and not apache_tests and not interop and not soak and not fault' \
-		-W 'ignore:The anyio.abc.BlockingPortal alias:DeprecationWarning' -W 'ignore:unclosed <socket:ResourceWarning' \
-		--ignore tests/integration/cli/test_mcp.py $(LOWEST_OPTIONS)
-	PYTHONPATH=$(LOWEST)/mcp $(LOWEST)/bin/python -m pytest tests/integration/cli/test_mcp.py
+		$(LOWEST_WARNINGS) --ignore tests/integration/cli/test_mcp.py $(LOWEST_OPTIONS)
+	$(LOWEST_MCP)
+
+# For .ci/run: those that failed, once more, and the ones that were to follow them.
+again-lowest: $(LOWEST)/.stamp
+	$(LOWEST_PYTHON) .ci/run_again.py "$(OUTCOMES)" "$(FLAKY)" $(LOWEST_WARNINGS)
+	$(LOWEST_MCP)
 
 $(LOWEST)/.stamp: pyproject.toml .ci/lowest_versions.py | setup
 	rm -rf $(LOWEST)

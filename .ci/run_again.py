@@ -3,7 +3,7 @@
     run_again.py OUTCOMES FLAKY [PYTEST OPTION…]
 
 OUTCOMES  what ``pytest --outcomes`` wrote
-FLAKY     gets a line for each test that passes now: its node id, a tab, why it failed before
+FLAKY     gets one more line for each test that passes now: its node id, a tab, why it failed before
 
 Exit status 0 if all of them pass. What is more than chance is not run again: that is 1, too.
 """
@@ -65,7 +65,8 @@ def main(outcomes: Path, flaky: Path, options: list[str]) -> int:
         print(f"pytest ended with {status}; {after['passed']} tests passed of {len(passed)} that did not fail")
         return 1
     flaky.parent.mkdir(parents=True, exist_ok=True)
-    flaky.write_text("".join(f"{test}\t{before['failed'][test]}\n" for test in passed))
+    with flaky.open("a") as file:
+        file.writelines(f"{test}\t{before['failed'][test]}\n" for test in passed)
     return 1 if after["failed"] else 0
 
 

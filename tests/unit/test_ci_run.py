@@ -45,12 +45,24 @@ def seen(name):
 """
 
 
-def run(folder: Path, text: str, workers: str) -> subprocess.CompletedProcess[str]:
-    """Run a copy of .ci/run where ``make`` runs the tests of a folder."""
+STEPS = {
+    "test": """
+        test) set -- "${2#TEST_OPTIONS=}" ;;
+        """,
+    "lowest": """
+        test-lowest) set -- ${2#LOWEST_OPTIONS=} ;;
+        again-lowest) exec "$PYTHON" .ci/run_again.py "${2#OUTCOMES=}" "${3#FLAKY=}" ;;
+        """,
+}
+"""What ``make`` does in the step that has the tests; the others only tell their names."""
+
+
+def run(folder: Path, text: str, workers: str, step: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of .ci/run where ``make`` runs the tests of a folder in one of the steps."""
     shutil.copytree(ROOT / ".ci", folder / ".ci")
     for path, script in {
-        "bin/make": f'[ "$1" = test ] || {{ echo "step $1"; exit 0; }}\n'
-        f'exec "{sys.executable}" -m pytest {workers} "${{2#TEST_OPTIONS=}}"\n',
+        "bin/make": f'PYTHON="{sys.executable}"\ncase "$1" in{STEPS[step]}*) echo "step $1"; exit 0 ;;\nesac\n'
+        f'exec "$PYTHON" -m pytest {workers} "$1"\n',
         ".venv/bin/python": f'exec "{sys.executable}" "$@"\n',
     }.items():
         (folder / path).parent.mkdir(parents=True)
@@ -66,6 +78,7 @@ def run(folder: Path, text: str, workers: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     ("kind", "workers", "status", "flaky", "closing"),
     [
@@ -77,13 +90,14 @@ def run(folder: Path, text: str, workers: str) -> subprocess.CompletedProcess[st
     ],
 )
 def test_what_is_run_again(
-    tmp_path: Path, kind: str, workers: str, status: int, flaky: int | None, closing: list[str]
+    tmp_path: Path, step: str, kind: str, workers: str, status: int, flaky: int | None, closing: list[str]
 ) -> None:
-    ended = run(tmp_path, FLAKY + "\n" + MORE[kind], workers)
+    names = {"test": ["again", "test"], "lowest": ["again-lowest", "lowest"]}[step]
+    ended = run(tmp_path, FLAKY + "\n" + MORE[kind], workers, step)
     summary = ended.stdout.rpartition("=== summary")[2].splitlines()
-    told = [line.split(maxsplit=1) for line in summary if line.startswith(("test ", "again "))]
+    told = [line.split(maxsplit=1) for line in summary if line.split(maxsplit=1)[0] in names]
     assert ended.returncode == status, ended.stdout
-    assert [name for name, _ in told] == ["again", "test"][-len(closing) :]
+    assert [name for name, _ in told] == names[-len(closing) :]
     assert all(any(part in line for _, line in told) for part in closing), summary
     artifact = tmp_path / "artifacts/flaky.txt"
     named = artifact.read_text().splitlines() if artifact.exists() else None
