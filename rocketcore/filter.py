@@ -14,7 +14,7 @@ from typing import Final
 from rocketcore._fast.properties import java_hash
 from rocketcore.errors import ConfigError
 
-__all__ = ["SQL92", "SUBSCRIBE_ALL", "TAG", "TagFilter", "parse_tags"]
+__all__ = ["SQL92", "SUBSCRIBE_ALL", "TAG", "TagFilter", "check_filter", "parse_tags"]
 
 SUBSCRIBE_ALL: Final = "*"
 TAG: Final = "TAG"
@@ -35,6 +35,21 @@ class TagFilter:
 
 
 _ALL: Final = TagFilter(SUBSCRIBE_ALL, frozenset(), ())
+
+
+def check_filter(tag: str | None, sql: str | None, names: tuple[str, str] = ("tag", "sql")) -> None:
+    """Refuse a filter that lets nothing through, or that no broker can read: it was to have something in it.
+
+    An empty ``tag`` is for all messages, as in Java.
+
+    names   of the two, as they were given
+    raises  ConfigError
+    """
+    of_tag, of_sql = names
+    if tag and not any(part.strip() for part in tag.split("||")):
+        raise ConfigError(f"{of_tag} {tag!r} names no tag, no message would come: leave it out to receive all messages")
+    if sql is not None and not sql.strip():
+        raise ConfigError(f"{of_sql} {sql!r} is no condition: leave it out to receive all messages")
 
 
 def parse_tags(expression: str | None) -> TagFilter:

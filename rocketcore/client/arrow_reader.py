@@ -33,7 +33,7 @@ from rocketcore.client.instance import ClientInstance
 from rocketcore.client.pull_plan import PULL_MESSAGES, Pull, RangePlan, Stride
 from rocketcore.codes import MASTER_ID, TOOLS_GROUP, PullSysFlag, RequestCode, ResponseCode, SerializeType
 from rocketcore.errors import ConfigError, OffsetOutOfRange, RocketError, RouteNotFound, TransportError
-from rocketcore.filter import SQL92, SUBSCRIBE_ALL, TAG, parse_tags
+from rocketcore.filter import SQL92, SUBSCRIBE_ALL, TAG, check_filter, parse_tags
 from rocketcore.message import MessageQueue
 from rocketcore.printable import printable
 from rocketcore.protocol.command import RemotingCommand, next_opaque
@@ -89,6 +89,7 @@ class ReadSettings:
     def __post_init__(self) -> None:
         schema_of(self.columns)
         parse_tags(self.tags)
+        check_filter(self.tags, self.sql)
 
     @property
     def schema(self) -> pa.Schema:

@@ -30,6 +30,7 @@ from rocketcore.client.offset_store import find_offset
 from rocketcore.client.process_queue import ProcessQueue
 from rocketcore.codes import PullSysFlag
 from rocketcore.errors import BrokerError, ClientClosed, ClientError, ConfigError, RocketError, TransportError
+from rocketcore.filter import check_filter
 from rocketcore.message import MessageQueue, ReceivedMessage
 from rocketcore.naming import check_topic
 from rocketcore.protocol.bodies.heartbeat import ConsumeType, SubscriptionData
@@ -88,11 +89,12 @@ class PullConsumer(GroupConsumer):
     async def assign(self, queues: Iterable[MessageQueue], *, tag: str | None = None, sql: str | None = None) -> None:
         """Read these queues and no others, whoever else reads them; each call replaces the one before.
 
-        raises  ConfigError after ``subscribe``; RouteNotFound for a topic that does not exist
+        raises  ConfigError after ``subscribe``, and for an empty filter; RouteNotFound for a topic that does not exist
         """
         refuse_in_listener(self, "assign", "on_revoke")
         if self._subscriptions:
             raise ConfigError("subscribe and assign exclude each other")
+        check_filter(tag, sql)
         wanted = {self.wire_queue(queue) for queue in queues}
         await self.start()
         for topic in {queue.topic for queue in wanted}:

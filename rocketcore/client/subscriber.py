@@ -36,7 +36,7 @@ from rocketcore.errors import (
     SubscriptionParseFailed,
     TransportError,
 )
-from rocketcore.filter import SQL92, TAG
+from rocketcore.filter import SQL92, TAG, check_filter
 from rocketcore.message import Message, MessageQueue, ReceivedMessage, ReplyFuture
 from rocketcore.naming import check_topic, with_namespace, without_namespace
 from rocketcore.protocol.bodies.client import CMResult, ProcessQueueInfo
@@ -225,7 +225,7 @@ class Subscriber:
     def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:
         """Note a subscription; return whether it is new or changed.
 
-        raises  ConfigError for a tag and an SQL expression at once, MessageIllegal for a bad topic name
+        raises  ConfigError for both a tag and an SQL expression, or an empty one; MessageIllegal for a bad topic name
         """
         for what, value in (("topic", topic), ("tag", tag or ""), ("sql", sql or "")):
             if not isinstance(value, str):
@@ -234,6 +234,7 @@ class Subscriber:
         check_topic(topic)
         if tag is not None and sql is not None:
             raise ConfigError("give tag or sql, not both")
+        check_filter(tag, sql)
         if self._closed:
             raise ClientClosed("the consumer is closed")
         expression, kind = (sql, SQL92) if sql is not None else (tag, TAG)

@@ -17,6 +17,7 @@ from rocketcore._fast.properties import encode_properties
 from rocketcore.client.config import MOST_RECORD_BATCH_BYTES, RECORD_BATCH_BYTES, name_server_list
 from rocketcore.codes import MAX_MESSAGE_BYTES
 from rocketcore.errors import ConfigError
+from rocketcore.filter import check_filter
 from rocketcore.message import MessageQueue
 from rocketcore.spark import option_texts as texts
 
@@ -162,6 +163,7 @@ class ReadOptions(ConnectionOptions):
             raise ConfigError("minPartitions is more than maxPartitions")
         if self.sql_expression is not None and self.tag_expression != "*":
             raise ConfigError("give subExpression or sqlExpression, not both")
+        check_filter(self.tag_expression, self.sql_expression, ("subExpression", "sqlExpression"))
 
     @property
     def group(self) -> str:
