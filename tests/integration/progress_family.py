@@ -319,7 +319,8 @@ class Case:
 
 async def run_cases(namesrv: str, name: str, rows: Iterable[tuple[str, str, str]], folder: Path) -> list[str]:
     """Run cases at once, each given as kind, event and end; return what went wrong in which."""
-    async with AsyncAdmin(namesrv) as admin, aio.Producer(namesrv, group="families") as producer:
+    # Dozens at once, on a busy machine: no answer of it is late.
+    async with AsyncAdmin(namesrv, timeout=60.0) as admin, aio.Producer(namesrv, group="families") as producer:
         cases = [
             Case(namesrv, admin, producer, "-".join((name, *row)).replace(" ", "-"), *row, folder.joinpath(*row))
             for row in rows

@@ -1,6 +1,7 @@
 """The examples of the public interface, each as it is written there, against a cluster of ours, some on Apache's too.
 
-Only the name server's address is another one, and what an example leaves to its reader (``archive``) is given to it.
+Only the name server's address is another one, a hundred thousand sends are ten thousand, and what an example leaves to
+its reader (``archive``) is given to it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore import aio
 from rocketcore.local import LocalCluster
-from tests.fixtures.topics import await_messages
+from tests.fixtures.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -55,7 +56,12 @@ def open_shop(namesrv: str) -> None:
 
 
 def source(text: str, namesrv: str) -> str:
-    return textwrap.dedent(text).replace("127.0.0.1:9876", namesrv)
+    return textwrap.dedent(text).replace("127.0.0.1:9876", namesrv).replace("100_000", "10_000")
+
+
+def ids(namesrv: str, topic: str) -> set[str]:
+    """Return the ids of a topic's messages: one that was sent again, as on a busy machine, is there twice with one."""
+    return set(rmq.read_arrow(namesrv, topic=topic, columns=["msgId"])["msgId"].to_pylist())
 
 
 class Watched(io.StringIO):
@@ -155,12 +161,12 @@ def test_3_asyncio(shop: str) -> None:
                     print(message.text())
                     seen(consumer, message)
         """
-    texts: set[str] = set()
+    wanted, texts = {f"order {i}" for i in range(1000)}, set[str]()
     ending: list[asyncio.Task[None]] = []
 
     def seen(consumer: Any, message: rmq.ReceivedMessage) -> None:
         texts.add(message.text())
-        if len([text for text in texts if text.startswith("order ")]) == 1000 and not ending:
+        if not ending and wanted <= texts:
             ending.append(asyncio.get_running_loop().create_task(consumer.close()))
 
     names: dict[str, Any] = {"asyncio": asyncio, "seen": seen}
@@ -168,7 +174,7 @@ def test_3_asyncio(shop: str) -> None:
     exec(f"async def main():\n{body}", names)
     with redirect_stdout(io.StringIO()):
         asyncio.run(asyncio.wait_for(names["main"](), 40))
-    assert {f"order {i}" for i in range(1000)} <= texts
+    assert wanted <= texts
 
 
 def test_4_throughput(shop: str) -> None:
@@ -186,10 +192,9 @@ def test_4_throughput(shop: str) -> None:
     futures: list[rmq.SendFuture] = names["futures"]
     assert all(future.done() and future.result().status is rmq.SendStatus.SEND_OK for future in futures)
     places = {(result.queue, result.offset) for result in (future.result() for future in futures)}
-    assert len(places) == 100_000
-    await_messages(shop, "metrics", 100_501)  # nobody answers for the last one either
-    with rmq.Admin(shop) as admin:
-        assert sum(admin.max_offset(queue) for queue in {queue for queue, _ in places}) == 100_501
+    assert len(places) == 10_000
+    until(lambda: len(ids(shop, "metrics")) == 10_501, 30)  # nobody answers for the last one
+    assert {future.result().msg_id for future in futures} < ids(shop, "metrics")
 
 
 def test_5_ordered_and_delayed(shop: str) -> None:

@@ -72,7 +72,8 @@ def many(cluster: LocalCluster) -> str:
     return "many"
 
 
-KILLS = [signal.SIGKILL, signal.SIGINT, signal.SIGKILL]
+KILLS = [signal.SIGKILL, signal.SIGINT]
+"""Each is followed by a run that goes on: a third one would follow a kill as the second does."""
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -149,7 +150,7 @@ def test_a_broker_that_is_killed_and_comes_back(
 
 
 def test_memory_does_not_grow_with_the_file(cluster: LocalCluster, tmp_path: Path) -> None:
-    """A million messages take as much memory as a tenth of them, either way.
+    """200,000 messages, of 80 MB, take as much memory as a tenth of them, either way.
 
     Arrow's own allocator keeps freed memory by the time it was freed, here 20 MiB and there 60: the system's does not.
     """
@@ -169,11 +170,11 @@ def test_memory_does_not_grow_with_the_file(cluster: LocalCluster, tmp_path: Pat
         return int(done.stderr.splitlines()[-1]) / 1024
 
     peaks = {}
-    for rows in (100_000, 1_000_000):
+    for rows in (20_000, 200_000):
         path = tmp_path / f"{rows}.parquet"
         with pq.ParquetWriter(path, pa.schema([("body", pa.binary())])) as writer:
-            for start in range(0, rows, 50_000):
-                bodies = pa.array([b"%08d" % i + b"." * 92 for i in range(start, start + 50_000)], pa.binary())
+            for start in range(0, rows, 10_000):
+                bodies = pa.array([b"%08d" % i + b"." * 392 for i in range(start, start + 10_000)], pa.binary())
                 writer.write_table(pa.table({"body": bodies}))
         sent = peak_mib("import", str(path), "--topic", f"rows-{rows}", "--create")
         options = ["--no-properties", "--part-bytes", str(8 << 20)]
@@ -181,7 +182,7 @@ def test_memory_does_not_grow_with_the_file(cluster: LocalCluster, tmp_path: Pat
         written = peak_mib("export", f"rows-{rows}", "-o", f"{rows}.back.parquet", *options)
         assert pq.ParquetFile(tmp_path / f"{rows}.back.parquet").metadata.num_rows == rows
         peaks[rows] = (sent, read, written)
-    growth = [large - small for small, large in zip(peaks[100_000], peaks[1_000_000], strict=True)]
+    growth = [large - small for small, large in zip(*peaks.values(), strict=True)]
     assert max(growth) < 48, peaks
 
 
