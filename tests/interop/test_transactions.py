@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from rocketcore import LocalCluster
 from rocketcore.codes import RequestCode
 from rocketcore.protocol.command import RemotingCommand
 from tests.fixtures.apache import require_java
-from tests.fixtures.processes import Processes
+from tests.fixtures.processes import SMALL_FILES, Processes
 from tests.fixtures.topics import new_group, new_topic
 from tests.interop.test_stores import Store
 from tests.peers import ApacheCluster, JavaDriver
@@ -117,15 +119,27 @@ def test_our_producers_on_apaches_broker(version: str, tmp_path: Path) -> None:
     assert {(each.topic, each.keys, each.msg_id) for each in messages} == {(topic, ("k",), late.result.msg_id)}
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_store_that_both_have_open_in_turn(processes: Processes, tmp_path: Path, end: str) -> None:
+def test_a_store_that_both_have_open_in_turn(tmp_path: Path) -> None:
+    """After a clean stop and after a kill, side by side: brokers start, end and wait to ask."""
+    require_java()
+    with contextlib.ExitStack() as ends, ThreadPoolExecutor() as threads:
+        checks = []
+        for end in ("stop", "kill"):
+            (tmp_path / end).mkdir()
+            processes = Processes(tmp_path / end, SMALL_FILES)
+            ends.callback(processes.end)
+            checks.append(threads.submit(check_store, Store(processes, tmp_path / end), end))
+        for check in checks:
+            check.result()
+
+
+def check_store(store: Store, end: str) -> None:
     """What is decided in one is decided in the other, and what is not is asked about.
 
     Apache saves how far its checks came every few seconds: what it had asked about before a kill is asked about again.
     Ours is told to check every 300 ms: what is answered later than that is asked about again too.
     """
-    require_java()
-    store, topic, group = Store(processes, tmp_path), "Tx", new_group()
+    topic, group = "Tx", new_group()
     env = {"ROCKETCORE_TRANSACTION_CHECK_INTERVAL": "300", "ROCKETCORE_TRANSACTION_TIME_OUT": "300"}
     patient = {"ROCKETCORE_TRANSACTION_CHECK_INTERVAL": "3600000"}
     asked: list[str] = []
