@@ -70,8 +70,14 @@ $(VENV)/.stamp-kernels: $(VENV)/.stamp-packages setup.py $(KERNELS) $(KERNEL_PAR
 demo: setup
 	$(BIN)/rocket demo
 
-test: setup
+test: setup tests/unit/__pycache__
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) $(TEST_OPTIONS)
+
+# Every process of the first run would rewrite the asserts of all tests, half a minute of its processor: here two do, half
+# of them each, and the others find what is written. What does not even import is told by the run itself.
+tests/unit/__pycache__: | setup
+	@$(BIN)/python -m pytest --collect-only -q tests/unit tests/property >/dev/null & \
+	$(BIN)/python -m pytest --collect-only -q tests/conformance tests/fault tests/integration tests/interop tests/spark >/dev/null; wait
 
 # An environment of its own, with the kernels that are built already. What mcp needs is newer than what others allow at the
 # lowest, and lies beside. Old releases warn of what is new in others: starlette of anyio, PySpark 4.1 of its own sockets.
