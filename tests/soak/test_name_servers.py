@@ -13,7 +13,8 @@ from rocketcore.message import SHARDING_KEY, MessageQueue, ReceivedMessage
 from tests.soak.harness import SoakRun
 from tests.soak.ledger import Key, Ledger, make_body
 
-SECONDS = float(os.environ.get("ROCKETCORE_SOAK_SECONDS", "10"))
+SECONDS = float(os.environ.get("ROCKETCORE_SOAK_SECONDS", "5"))
+"""At least: every case of a disturbance is met once, however long they take."""
 SEED = int(os.environ.get("ROCKETCORE_SOAK_SEED", "20261121"))
 GAP_ALLOWED = 10.0
 COMPLETE_ALLOWED = 1.0

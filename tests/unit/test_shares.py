@@ -24,6 +24,7 @@ def test_shares(test: str, share: str) -> None:
     assert share_of(test) == share
 
 
-def test_what_starts_a_jvm_begins_first() -> None:
-    shares = ["tests/unit/test_ids.py", "tests/interop/test_stores.py", "name servers", "apache", "spark"]
+def test_what_starts_a_jvm_begins_first_and_what_wants_to_be_alone_last() -> None:
+    alone = "tests/integration/console/test_scale.py"
+    shares = [alone, "tests/unit/test_ids.py", "tests/interop/test_stores.py", "name servers", "apache", "spark"]
     assert sorted(shares, key=turn_of) == shares[::-1]
