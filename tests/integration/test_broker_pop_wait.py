@@ -93,7 +93,7 @@ def test_a_reset_wakes_those_of_the_group_that_wait(tmp_path: Path) -> None:
             await client.send("T", b"2", queue_id=1)
             for message in [*await pop(client, "T"), *await pop(client, "T")]:
                 assert (await ack(client, message)).code == 0
-            pops = [asyncio.create_task(pop(client, "T", poll_time=8_000)) for _ in range(2)]
+            pops = [asyncio.create_task(pop(client, "T", poll_time=3_000)) for _ in range(2)]
             await until(lambda: waiting(client) == 2)
             reset = ResetOffsetRequestHeader(topic="T", group=GROUP, timestamp=0, force=True)
             assert (await client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset)).code == 0
