@@ -10,7 +10,7 @@ KERNEL_PARTS := $(wildcard $(FAST)/*.pxd $(FAST)/include/*.h)
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
 # Tests wait for half of their time: for servers, JVMs, disks and timers. So many keep two cores busy.
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 TEST_OPTIONS ?=
 BENCH_OPTIONS ?=
 FUZZ_OPTIONS ?=
@@ -33,7 +33,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
-	@echo 'make test      run the tests in three processes; those against Apache RocketMQ too where a JDK and Maven are there'
+	@echo 'make test      run the tests in four processes; those against Apache RocketMQ too where a JDK and Maven are there'
 	@echo 'make test-lowest   tests with the lowest version that pyproject.toml allows of everything (LOWEST_OPTIONS="tests/unit")'
 	@echo 'make fault     kill the broker, damage its files, fail every call on them; look for lost messages (minutes)'
 	@echo 'make fault-streams   kill drivers, workers, brokers and name servers under Spark streams (JDK, Maven; an hour)'
