@@ -36,6 +36,7 @@ CLEAN = (
     "docs/operations.md",
     "docs/ordered.md",
     "docs/pop.md",
+    "docs/recipes.md",
     "docs/request-reply.md",
     "docs/sending.md",
     "docs/servers.md",
