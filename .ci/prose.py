@@ -47,6 +47,7 @@ CLEAN = (
     "docs/spark-streams.md",
     "docs/spark-writing.md",
     "docs/spark.md",
+    "docs/store.md",
     "docs/testing.md",
     "docs/tls.md",
     "docs/tour.md",
