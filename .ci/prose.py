@@ -21,6 +21,8 @@ CLEAN = (
     "SECURITY.md",
     "docs/applications.md",
     "docs/asyncio.md",
+    "docs/benchmarks.md",
+    "docs/compatibility.md",
     "docs/configuration.md",
     "docs/connecting.md",
     "docs/console.md",

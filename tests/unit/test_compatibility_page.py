@@ -46,11 +46,12 @@ def requests_table() -> str:
     differ = codes_that_differ()
     named = [(code, f"{int(code)} `{code.name}`") for code in requests_of_brokers()]
     lists = {
-        "The same": [text for code, text in named if code in served() and code not in differ],
-        "Served, and something differs": [text for code, text in named if code in differ],
-        "Not served": [text for code, text in named if code not in served()],
+        "the same": [text for code, text in named if code in served() and code not in differ],
+        "served, and something differs": [text for code, text in named if code in differ],
+        "not served": [text for code, text in named if code not in served()],
     }
-    return "\n\n".join(f"{head}: {' · '.join(texts)}" for head, texts in lists.items()) + "\n"
+    rows = [f"| {head} | {' · '.join(texts)} |" for head, texts in lists.items()]
+    return "\n".join(["| | requests |", "|---|---|", *rows]) + "\n"
 
 
 def mqadmin_table() -> str:
