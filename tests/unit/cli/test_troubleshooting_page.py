@@ -1,9 +1,11 @@
-"""docs/troubleshooting.md: its codes and exit codes are those of the source, its verbs are there."""
+"""docs/troubleshooting.md: its codes and exit codes are those of the source. Verbs on pages of operators are there."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+import pytest
 
 from rocketcore.cli.main import COMMANDS, LazyGroup
 from rocketcore.cli.shell.failures import _TABLE
@@ -32,8 +34,12 @@ def test_every_code_that_is_listed_is_one_that_commands_have() -> None:
         assert f'"{code}"' in source, code
 
 
-def test_verbs_that_are_named_are_there() -> None:
-    for first, second in re.findall(r"`rocket ([a-z]+)(?: ([a-z]+))?", PAGE):
+@pytest.mark.parametrize("page", ["troubleshooting", "operating", "servers", "maintenance", "operations", "console"])
+def test_verbs_that_are_named_are_there(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    named = re.findall(r"(?:`|^)rocket ([a-z]+)(?: ([a-z]+))?", text, re.MULTILINE)
+    assert named
+    for first, second in named:
         entry = COMMANDS[first]
         if isinstance(entry, LazyGroup) and second:
             assert second in entry.entries, (first, second)
