@@ -255,7 +255,7 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
         path=("tools.context", "path", "Print the path of the context file."),
         show=("tools.context", "show_config", "Show the settings, and where each comes from."),
     ),
-    "console": Entry("tools.console", "console", "Serve the web console of a cluster."),
+    "console": Entry("servers.console", "console", "Serve the web console of a cluster."),
     "completion": Entry("tools.completion", "completion", "Print the script that completes commands in your shell."),
     "version": Entry("tools.version", "version", "Show versions."),
 }
@@ -263,9 +263,9 @@ COMMANDS: Final[dict[str, Entry | LazyGroup]] = {
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from rocketcore.cli.tools.version import installed_version
+        from rocketcore import __version__
 
-        click.echo(f"rocketcore {installed_version() or 'of unknown version'}")
+        click.echo(f"rocketcore {__version__}")
         ctx.exit()
 
 

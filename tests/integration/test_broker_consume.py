@@ -514,10 +514,10 @@ def test_a_send_back_is_a_success_only_when_it_is_stored(tmp_path: Path, status:
         await client.heartbeat("T")
         [record] = await client.records("T")
         store = client.broker._store
-        wait, store.wait = store.wait, lambda _end, callback: callback(status)  # type: ignore[assignment]
-        answer = await _send_back(client, record.physical_offset, level=1)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(store, "wait", lambda _end, callback: callback(status))
+            answer = await _send_back(client, record.physical_offset, level=1)
         assert (answer.code, answer.remark) == (code, status.value if code else None)
-        store.wait = wait
 
     play(tmp_path, scenario)
 

@@ -18,9 +18,9 @@ import pytest
 from rocketcore.apache_settings import APACHE, PROTECTION
 from rocketcore.broker.config import LIVE_PROPERTIES, NEXT_START_PROPERTIES, BrokerConfig
 from rocketcore.broker.store.config import StoreConfig
+from rocketcore.cli.servers.console import console
 from rocketcore.cli.shell.contexts import CONTEXT_KEYS
 from rocketcore.cli.shell.options import NAMESRV_VARIABLES
-from rocketcore.cli.tools.console import console
 from rocketcore.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from rocketcore.config_file import config_properties, property_name
 from rocketcore.nameserver import config as nameserver_config

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from rocketcore.broker.store.config import FlushDiskType, StoreConfig
 from rocketcore.broker.store.file_system import FileSystem
@@ -38,6 +38,7 @@ from rocketcore.broker.store.keeping.repair_schedule import QueueRepairs
 from rocketcore.broker.store.keeping.topic_deletion import TopicDeletion
 from rocketcore.broker.store.log.commit_log import CommitLog
 from rocketcore.broker.store.log.pages import Cold, Pages
+from rocketcore.broker.store.notes.deleted_topics import DeletedTopics
 from rocketcore.broker.store.opening.recovery import Recovery
 from rocketcore.broker.store.opening.store_folder import StoreFolder
 from rocketcore.broker.store.queues.consume_queue import QueueFiles
@@ -64,18 +65,35 @@ __all__ = ["Arrival", "MessageStore"]
 logger = logging.getLogger(__name__)
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _MethodOfPart:
+    """See ``_method_of``."""
+
+    def __init__(self, part: str, method: Callable[..., Any]) -> None:
+        self._part = part
+        self.__wrapped__ = method
+        self.__doc__ = method.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, store: object | None, owner: type) -> Any:
+        if store is None:
+            return self.__wrapped__
+        bound = store.__dict__[self._name] = getattr(getattr(store, self._part), self.__wrapped__.__name__)
+        return bound
+
+
+def _method_of(part: str, method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method of the store that is one of its part's: a call costs what the part's own costs."""
+    return cast("Callable[Concatenate[Any, P], T]", _MethodOfPart(part, method))
+
+
 class MessageStore:
     """Durable messages in topics and queues. Built, loaded, started and stopped once; loop thread only after ``start``.
-
-    put, put_batch, put_rows     see ``Appender``
-    wait                         see ``Committer``
-    keep_from, delete_expired, delete_expired_units    see ``Cleaner``
-    max_offset, next_offset, min_offset, tags_code, place, units, lookup, deliveries, store_time, earliest_time,
-    offset_by_time               see ``Lookups``
-    delete_topic                 see ``TopicDeletion``; is_deleted: ``DeletedTopics``
-    is_in_repair                 see ``QueueRepairs``
-    queues                       see ``QueueTable``
-    windows                      see ``CommitLog``
 
     store_host   address and port that go into records and message ids, 8 or 20 bytes; may be set until the first put
     on_arrival   called for each message that becomes visible; what it raises is logged and counted
@@ -83,6 +101,7 @@ class MessageStore:
     stats        what is counted and measured, to be shown
     files        the system calls, for tests
     index        what is found by key; nothing else needs it
+    windows      what pulls are answered from, see ``CommitLog``
     """
 
     def __init__(
@@ -123,34 +142,39 @@ class MessageStore:
         self._records = Records(log, queues, self._pages, clock, self._repairs.begin)
         self._reader = Reader(config, log, queues, self._pages, self._records)
         self.stats = StoreStats(log, self._committer, self._dispatcher, self._records, self._repairs, self._cleaner)
+        self._lookups = Lookups(log, queues, self._records, self._committer)
+        self._deleted = notes.deleted
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[PeriodicTask] = []
         self.recovery = Recovery()
 
-        self.put = self._appender.put
-        self.put_batch = self._appender.put_batch
-        self.put_rows = self._appender.put_rows
-        self.wait = self._committer.wait
-        self.keep_from = self._cleaner.keep_from
-        self.delete_expired = self._cleaner.ask
-        self.delete_expired_units = self._cleaner.remove_units
-        self.delete_topic = self._deletion.delete
-        self.is_deleted = notes.deleted.covers
-        self.is_in_repair = self._repairs.repairs
-        self.queues = queues.names
-        lookups = Lookups(log, queues, self._records, self._committer)
-        self.max_offset = lookups.max_offset
-        self.next_offset = lookups.next_offset
-        self.min_offset = lookups.min_offset
-        self.bounds = lookups.bounds
-        self.tags_code = lookups.tags_code
-        self.place = lookups.place
-        self.units = lookups.units
-        self.lookup = lookups.lookup
-        self.deliveries = lookups.deliveries
-        self.store_time = lookups.store_time
-        self.earliest_time = lookups.earliest_time
-        self.offset_by_time = lookups.offset_by_time
+    # ------------------------------------------------------------------ what its parts do
+
+    put = _method_of("_appender", Appender.put)
+    put_batch = _method_of("_appender", Appender.put_batch)
+    put_rows = _method_of("_appender", Appender.put_rows)
+    wait = _method_of("_committer", Committer.wait)
+
+    lookup = _method_of("_lookups", Lookups.lookup)
+    deliveries = _method_of("_lookups", Lookups.deliveries)
+    place = _method_of("_lookups", Lookups.place)
+    units = _method_of("_lookups", Lookups.units)
+    tags_code = _method_of("_lookups", Lookups.tags_code)
+    bounds = _method_of("_lookups", Lookups.bounds)
+    min_offset = _method_of("_lookups", Lookups.min_offset)
+    max_offset = _method_of("_lookups", Lookups.max_offset)
+    next_offset = _method_of("_lookups", Lookups.next_offset)
+    offset_by_time = _method_of("_lookups", Lookups.offset_by_time)
+    earliest_time = _method_of("_lookups", Lookups.earliest_time)
+    store_time = _method_of("_lookups", Lookups.store_time)
+
+    queues = _method_of("_queues", QueueTable.names)
+    is_in_repair = _method_of("_repairs", QueueRepairs.repairs)
+    delete_topic = _method_of("_deletion", TopicDeletion.delete)
+    is_deleted = _method_of("_deleted", DeletedTopics.covers)
+    keep_from = _method_of("_cleaner", Cleaner.keep_from)
+    delete_expired = _method_of("_cleaner", Cleaner.ask)
+    delete_expired_units = _method_of("_cleaner", Cleaner.remove_units)
 
     # ------------------------------------------------------------------ life
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rocketcore import addresses
+from rocketcore import __version__, addresses
 from rocketcore.cli.cluster.doctor_groups import look_at_groups
 from rocketcore.cli.cluster.doctor_topics import look_at_topics
 from rocketcore.cli.cluster.finding import Finding
@@ -79,9 +79,7 @@ def doctor(no_message: bool) -> int:
 def _here() -> Iterator[Finding]:
     import resource
 
-    from rocketcore.cli.tools.version import installed_version
-
-    yield Finding("version", "rocketcore", "ok", installed_version() or "unknown, from a checkout")
+    yield Finding("version", "rocketcore", "ok", __version__)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
     enough = hard == resource.RLIM_INFINITY or hard >= DESCRIPTORS

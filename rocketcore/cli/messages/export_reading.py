@@ -98,7 +98,7 @@ def _columns(state: ExportState) -> tuple[str, ...]:
 
 def file_schema(state: ExportState) -> pa.Schema:
     """Return the schema of the file, which says what is in it."""
-    from rocketcore.cli.tools.version import installed_version
+    from rocketcore import __version__
     from rocketcore.client.arrow_batches import schema_of
 
     ranges = {f"{each.broker}:{each.queue_id}": [each.start, each.end] for each in state.stretches}
@@ -107,7 +107,7 @@ def file_schema(state: ExportState) -> pa.Schema:
         "ranges": json.dumps(ranges),
         "tag": state.asked["tag"] or "*",
         "exported_at": timestamp(state.began) or "",
-        "rocketcore": installed_version() or "",
+        "rocketcore": __version__,
     }
     return with_facts(schema_of(_columns(state)), facts)
 

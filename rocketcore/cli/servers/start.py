@@ -246,7 +246,7 @@ def _console(
             raise click.UsageError("--console-readonly and --console-auth are of --console")
         yield {}
         return
-    from rocketcore.cli.tools.console import accounts_of, running_console
+    from rocketcore.cli.servers.console import accounts_of, running_console
     from rocketcore.console.settings import ConsoleSettings
 
     mine = current()
@@ -305,7 +305,7 @@ def serve(make: Callable[[], Server], also: Mapping[str, object] | None = None) 
 
     from rocketcore._fast.heap import keep_heap
     from rocketcore.cli.servers.heap import watched_heap
-    from rocketcore.cli.servers.log_file import reopen_logs
+    from rocketcore.cli.shell.log_file import reopen_logs
     from rocketcore.transport.server.listener import raise_descriptor_limit
 
     run_without_stdout()

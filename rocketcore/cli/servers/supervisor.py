@@ -18,9 +18,9 @@ from typing import Final
 import click
 
 from rocketcore.child import command_line
-from rocketcore.cli.servers.log_file import reopen_logs
 from rocketcore.cli.servers.notify import NOTIFY_SOCKET, notify
 from rocketcore.cli.shell.failures import EXIT_INTERRUPTED
+from rocketcore.cli.shell.log_file import reopen_logs
 from rocketcore.cli.shell.render import run_without_stdout
 from rocketcore.service import SYSTEM_CLOCK, Backoff
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rocketcore.cli.servers.console import console_option, console_port_option, running_console
 from rocketcore.cli.servers.notify import notify
 from rocketcore.cli.servers.start import (
     Sources,
@@ -24,7 +25,6 @@ from rocketcore.cli.servers.start import (
 from rocketcore.cli.shell.command import command
 from rocketcore.cli.shell.options import Folder, end_signals_tell, log_to_stderr
 from rocketcore.cli.shell.render import check_stream_form, progress, run_without_stdout, show_line
-from rocketcore.cli.tools.console import console_option, console_port_option, running_console
 from rocketcore.config_file import PortNotOpened, property_names
 from rocketcore.service import wait_or_signal
 

@@ -272,7 +272,7 @@ def log_to_stderr(server: str = "") -> None:
     level = logging.DEBUG if settings.debug else logging.WARNING if settings.quiet else logging.INFO
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if settings.log_file is not None:
-        from rocketcore.cli.servers.log_file import LogFile
+        from rocketcore.cli.shell.log_file import LogFile
 
         handler = LogFile(settings.log_file)
     if settings.log_format == "json":

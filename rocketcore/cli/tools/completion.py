@@ -17,8 +17,7 @@ __all__ = ["completion"]
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    from rocketcore.cli.main import rocket
-
+    root = click.get_current_context().find_root().command
     kind = get_completion_class(shell)
     assert kind is not None, "click knows these shells"
-    click.echo(kind(rocket, {}, "rocket", "_ROCKET_COMPLETE").source())
+    click.echo(kind(root, {}, "rocket", "_ROCKET_COMPLETE").source())
