@@ -55,7 +55,7 @@ def declared(group: dict[str, Entry | LazyGroup], path: str = "") -> Iterator[tu
         arguments = [each.make_metavar(context) for each in verb.params if isinstance(each, click.Argument)]
         # What every verb has is said once; --log-file, too, is done when it is read, and is of servers alone.
         own = [each for each in verb.params if each.expose_value or each.name == "log_file"]
-        options = [each for each in own if isinstance(each, click.Option)]
+        options = [each for each in own if isinstance(each, click.Option) and not each.hidden]
         assert all(option.help for option in options)
         yield f"{path}{name}", [*arguments, *("/".join([*option.opts, *option.secondary_opts]) for option in options)]
 
