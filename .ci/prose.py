@@ -61,7 +61,7 @@ CLEAN = (
     "docs/tutorial.md",
 )
 """A page joins when it is rewritten, and stays."""
-CLEAN_KINDS = ("help",)
+CLEAN_KINDS = ("help", "settings")
 """Kinds of texts in the program, see ``prose_texts.py``; they join in the same way."""
 MOST_WORDS = 30
 HIGHEST_MEAN = 18.0

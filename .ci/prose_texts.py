@@ -16,6 +16,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,8 +97,13 @@ def console() -> Iterator[Text]:
         yield Text("console", "zh.json", english)
 
 
-def literals() -> Iterator[Text]:
-    """Errors and log lines; a value within is a word in backquotes."""
+@cache
+def literals() -> list[Text]:
+    """Return the texts of errors and log lines; a value within is a word in backquotes."""
+    return list(_literals())
+
+
+def _literals() -> Iterator[Text]:
     for path in sorted(SOURCES.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             kind = _kind(node)

@@ -165,21 +165,23 @@ class ClientConfig:
     """What producers, consumers and the admin client share (Java: ``ClientConfig``)."""
 
     namesrv: tuple[str, ...] = setting((DEFAULT_NAMESRV,), "name server addresses", property="namesrvAddr")
-    timeout: float = setting(3.0, "longest wait for a call, retries included", unit="s", property="mqClientApiTimeout")
-    instance_name: str = setting("", "fixed part of the client id; empty: one of its own for each client")
+    timeout: float = setting(3.0, "longest time of a call, with retries", unit="s", property="mqClientApiTimeout")
+    instance_name: str = setting("", "fixed part of the client id; if empty, each client makes its own")
     unit_name: str = setting("", "unit that the client belongs to")
     broker_address_map: Mapping[str, str] = setting(
         help="advertised address → address to connect to", default_factory=lambda: MappingProxyType({})
     )
     tls: TlsOption = setting(
-        False, "TLS: True trusts the system's authorities, a TlsConfig says more", property="tls.enable"
+        False, "use TLS: True trusts the system's authorities, a TlsConfig sets more", property="tls.enable"
     )
-    hooks: Sequence[Hook] = setting((), "see requests, sends or consumptions (Java: RPCHook, SendMessageHook, …)")
-    access_key: str = setting("", "account name of ACL")
+    hooks: Sequence[Hook] = setting(
+        (), "objects that see requests, sends or consumptions (Java: RPCHook, SendMessageHook, …)"
+    )
+    access_key: str = setting("", "account name for access control")
     secret_key: str = setting("", "secret of the account", secret=True)
-    namespace_v2: str = setting("", "namespace that each request names, and names of topics do not [5.x]")
-    heartbeat_interval: float = setting(30.0, "between heartbeats", unit="s", property="heartbeatBrokerInterval")
-    route_interval: float = setting(30.0, "between route refreshes", unit="s", property="pollNameServerInterval")
+    namespace_v2: str = setting("", "namespace that each request carries; topic names stay without it [5.x]")
+    heartbeat_interval: float = setting(30.0, "time between heartbeats", unit="s", property="heartbeatBrokerInterval")
+    route_interval: float = setting(30.0, "time between route refreshes", unit="s", property="pollNameServerInterval")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "namesrv", name_server_list(self.namesrv))
@@ -204,21 +206,21 @@ class ClientConfig:
 class ProducerConfig(ClientConfig):
     """Settings of a producer (Java: ``DefaultMQProducer``)."""
 
-    namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
+    namespace: str = setting("", "prefix of topic and group names: ``namespace%name``", property="namespace")
     group: str = setting(DEFAULT_PRODUCER_GROUP, "producer group", property="producerGroup")
     retries: int = setting(2, "further attempts after a failed one", unit="count", property="retryTimesWhenSendFailed")
     attempt_timeout: float = setting(
         0.0,
-        "longest attempt that another may follow; 0: its share of the time that is left",
+        "longest attempt before another one; 0 shares the remaining time",
         unit="s",
         property="sendMsgMaxTimeoutPerRequest",
     )
     retry_another_broker_when_not_store_ok: bool = setting(
-        False, "retry when the status is not SEND_OK", property="retryAnotherBrokerWhenNotStoreOK"
+        False, "try again if the status is not SEND_OK", property="retryAnotherBrokerWhenNotStoreOK"
     )
     default_topic_queue_nums: int = setting(4, "queues of a topic that the first send creates", unit="count")
     compress_over_bytes: int = setting(
-        4096, "bodies of at least this size are compressed", unit="bytes", property="compressMsgBodyOverHowmuch"
+        4096, "compress bodies of at least this size", unit="bytes", property="compressMsgBodyOverHowmuch"
     )
     compression: str = setting("zlib", "zlib, lz4 or zstd", property="compressType")
     compression_level: int = setting(5, "compression level", property="compressLevel")
@@ -226,24 +228,26 @@ class ProducerConfig(ClientConfig):
     latency_fault_tolerance: bool = setting(
         False, "avoid brokers that answered late", property="sendLatencyFaultEnable"
     )
-    trace: bool = setting(False, "tell the trace topic what was sent", property="enableTrace")
+    trace: bool = setting(False, "send a trace of each message to the trace topic", property="enableTrace")
     trace_topic: str = setting(TRACE_TOPIC, "topic of message traces", property="traceTopic")
-    selector: str | Selector = setting("xxhash", "queue of a message_group: xxhash, java_hash or a function")
+    selector: str | Selector = setting(
+        "xxhash", "how a message_group selects its queue: xxhash, java_hash or a function"
+    )
     checker: Checker | None = setting(
         None,
-        "says how a transaction ended when a broker asks: a function or a coroutine function",
+        "function or coroutine function that a broker asks for the outcome of a transaction",
         property="transactionListener",
     )
-    linger: float = setting(0.005, "longest wait of send_nowait for more", unit="s", property="batchMaxDelayMs")
+    linger: float = setting(0.005, "send_nowait: longest wait for more messages", unit="s", property="batchMaxDelayMs")
     batch_bytes: int = setting(128 * 1024, "send_nowait: bytes of a batch", unit="bytes", property="batchMaxBytes")
     batch_count: int = setting(1024, "send_nowait: messages of a batch", unit="count")
     buffer_bytes: int = setting(
         32 * 1024 * 1024,
-        "send_nowait: bytes not yet answered, three quarters at most of one topic",
+        "send_nowait: most bytes without an answer; one topic takes at most three quarters",
         unit="bytes",
         property="totalBatchMaxBytes",
     )
-    delivery_timeout: float = setting(30.0, "send_nowait: longest time to the outcome, retries included", unit="s")
+    delivery_timeout: float = setting(30.0, "send_nowait: longest time to the outcome, with retries", unit="s")
 
     def __post_init__(self) -> None:
         # dataclass(slots=True) makes a new class, so the zero-argument super() would look at the wrong one
@@ -278,47 +282,60 @@ class ProducerConfig(ClientConfig):
 class ConsumerConfig(ClientConfig):
     """Settings of push and pull consumers (Java: ``DefaultMQPushConsumer``, ``DefaultLitePullConsumer``)."""
 
-    namespace: str = setting("", "put before names of topics and groups: ``namespace%name``", property="namespace")
+    namespace: str = setting("", "prefix of topic and group names: ``namespace%name``", property="namespace")
     group: str = setting(DEFAULT_CONSUMER_GROUP, "consumer group", property="consumerGroup")
     start_from: StartFrom = setting(
         "last",
-        "where a group without a stored offset begins: first, a time, or last, but first where a queue still has that",
+        "where a group without a stored offset begins: first, a time, or last; with last, a queue that still has its "
+        "first message begins there",
         property="consumeFromWhere",
     )
-    broadcast: bool = setting(False, "every member gets every message", property="messageModel")
-    ordered: bool = setting(False, "one message at a time per queue, in order")
+    broadcast: bool = setting(False, "deliver every message to every member", property="messageModel")
+    ordered: bool = setting(False, "deliver one message of a queue at a time, in order")
     threads: int = setting(20, "handlers that run at once", unit="count", property="consumeThreadMax")
-    max_reconsume_times: int = setting(-1, "redeliveries before the DLQ; -1: 16, ordered: without end", unit="count")
+    max_reconsume_times: int = setting(
+        -1, "redeliveries before a message becomes a dead letter; -1 means 16, or no end if ordered", unit="count"
+    )
     suspend_time: float = setting(
-        1.0, "ordered: wait before a failed message is tried again", unit="s", property="suspendCurrentQueueTimeMillis"
+        1.0, "ordered: pause before a failed message is tried again", unit="s", property="suspendCurrentQueueTimeMillis"
     )
-    consume_timeout: float = setting(900.0, "a message without a result for so long is sent back", unit="s")
+    consume_timeout: float = setting(
+        900.0, "time after which a message without a result goes back to the broker", unit="s"
+    )
     pull_batch_size: int = setting(32, "messages of one pull", unit="count")
-    pull_timeout: float = setting(15.0, "how long a broker holds a pull that finds nothing", unit="s")
-    pull_threshold_for_queue: int = setting(1000, "messages of a queue in memory", unit="count")
+    pull_timeout: float = setting(15.0, "how long a broker holds a pull that finds no message", unit="s")
+    pull_threshold_for_queue: int = setting(1000, "most messages of a queue in memory", unit="count")
     pull_threshold_bytes_for_queue: int = setting(
-        100 * 1024 * 1024, "bytes of a queue in memory", unit="bytes", property="pullThresholdSizeForQueue"
+        100 * 1024 * 1024, "most bytes of a queue in memory", unit="bytes", property="pullThresholdSizeForQueue"
     )
-    consume_concurrently_max_span: int = setting(2000, "queue offsets between first and last in memory", unit="count")
+    consume_concurrently_max_span: int = setting(
+        2000, "largest distance between the first and the last offset in memory", unit="count"
+    )
     max_messages: int = setting(32, "PullConsumer: messages of one poll", unit="count", property="pullBatchSize")
-    trace: bool = setting(False, "PushConsumer: tell the trace topic what was consumed", property="enableTrace")
+    trace: bool = setting(
+        False, "PushConsumer: send a trace of each consumption to the trace topic", property="enableTrace"
+    )
     trace_topic: str = setting(TRACE_TOPIC, "topic of message traces", property="traceTopic")
-    pop: bool = setting(False, "PushConsumer: ask brokers whether to POP", property="clientRebalance")
+    pop: bool = setting(False, "PushConsumer: ask brokers whether to use POP", property="clientRebalance")
     invisible: float = setting(
         30.0, "SimpleConsumer, POP mode: time to acknowledge a message", unit="s", property="popInvisibleTime"
     )
-    auto_commit: bool = setting(False, "PullConsumer: commit what earlier polls returned")
+    auto_commit: bool = setting(False, "PullConsumer: commit the messages of earlier polls")
     on_assign: QueueListener | None = setting(
-        None, "told of queues that have come: a function or a coroutine function", property="messageQueueListener"
+        None, "function or coroutine function, called with new queues", property="messageQueueListener"
     )
     on_revoke: QueueListener | None = setting(
-        None, "told of queues before they go, on close too; what it commits is stored", property="messageQueueListener"
+        None,
+        "function or coroutine function, called with queues before they go, also on close; its commits are stored",
+        property="messageQueueListener",
     )
     allocate: str | AllocateStrategy = setting(
         "AVG", "allocation strategy: a name or a function", property="allocateMessageQueueStrategy"
     )
-    rebalance_interval: float = setting(20.0, "between checks of who owns which queue", unit="s")
-    persist_interval: float = setting(5.0, "between offset commits", unit="s", property="persistConsumerOffsetInterval")
+    rebalance_interval: float = setting(20.0, "time between checks of which member owns which queue", unit="s")
+    persist_interval: float = setting(
+        5.0, "time between commits of offsets", unit="s", property="persistConsumerOffsetInterval"
+    )
     close_timeout: float = setting(
         10.0, "longest wait for handlers on close", unit="s", property="awaitTerminationMillisWhenShutdown"
     )

@@ -85,38 +85,40 @@ def _home() -> Path:
 class NameServerConfig(ConnectionSettings):
     """What a name server is started with; ``listen_port`` 0 takes a free port."""
 
-    rocketmq_home: Path = setting(help="folder under which the files below lie", default_factory=_home)
+    rocketmq_home: Path = setting(help="folder that holds the files below", default_factory=_home)
     kv_config_path: Path | None = setting(
         None, "file of the key-value table; empty: namesrv/kvConfig.json under rocketmqHome"
     )
     config_store_path: Path | None = setting(
-        None, "file that UPDATE_NAMESRV_CONFIG writes; empty: namesrv/namesrv.properties under rocketmqHome"
+        None, "file for changed settings; empty: namesrv/namesrv.properties under rocketmqHome"
     )
     bind_address: str = setting("127.0.0.1", "address to listen on")
-    listen_port: int = setting(NAMESERVER_PORT, "port to listen on, 0 for a free one", least=0, most=65535)
+    listen_port: int = setting(NAMESERVER_PORT, "port to listen on; 0 takes a free one", least=0, most=65535)
     order_message_enable: bool = setting(False, "put orderTopicConf into route answers")
     return_order_topic_config_to_broker: bool = setting(True, "answer a registration with the ORDER_TOPIC_CONFIG table")
     scan_not_active_broker_interval: int = setting(
         5000, "time between two searches for silent brokers", unit="ms", least=1
     )
-    support_acting_master: bool = setting(False, "show the smallest slave as master of a broker without one")
+    support_acting_master: bool = setting(
+        False, "if a broker has no master, show its slave with the smallest id as master"
+    )
     enable_all_topic_list: bool = setting(True, "answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER")
     enable_topic_list: bool = setting(True, "answer the topic lists by cluster and by unit")
-    notify_min_broker_id_changed: bool = setting(False, "tell brokers of a new smallest id of their name")
-    need_wait_for_service: bool = setting(False, "refuse route questions right after the start")
-    wait_seconds_for_service: int = setting(
-        45, "how long they are refused", unit="s", least=0, most=LONGEST_WAIT_SECONDS
+    notify_min_broker_id_changed: bool = setting(
+        False, "tell brokers with the same name when their smallest id changes"
     )
+    need_wait_for_service: bool = setting(False, "refuse route requests right after the start")
+    wait_seconds_for_service: int = setting(45, "how long to refuse them", unit="s", least=0, most=LONGEST_WAIT_SECONDS)
     delete_topic_with_broker_registration: bool = setting(
-        False, "a full registration removes the broker's topics that it does not name"
+        False, "let a full registration remove topics of the broker that it does not name"
     )
     config_black_list: str = setting(
-        "configBlackList;configStorePath;kvConfigPath", "names that no request may change, joined by ;"
+        "configBlackList;configStorePath;kvConfigPath", "settings that requests may not change, joined by ;"
     )
     server_channel_max_idle_time_seconds: int = setting(
-        120, "silent connections are closed after this time", unit="s", least=1
+        120, "time after which the server closes a silent connection", unit="s", least=1
     )
-    enable_shutdown_gracefully: bool = setting(True, "answer what was received before the connections close")
+    enable_shutdown_gracefully: bool = setting(True, "answer received requests before closing the connections")
     shutdown_wait_time_seconds: int = setting(
         30, "longest time of a graceful stop", unit="s", least=0, most=LONGEST_WAIT_SECONDS
     )

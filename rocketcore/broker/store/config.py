@@ -46,7 +46,8 @@ class StoreConfig:
         None, help="folder of the commit log; empty: commitlog below the store folder"
     )
     flush_disk_type: FlushDiskType = setting(
-        FlushDiskType.SYNC_FLUSH, help="SYNC_FLUSH acknowledges what is on disk, ASYNC_FLUSH what the system has taken"
+        FlushDiskType.SYNC_FLUSH,
+        help="SYNC_FLUSH acknowledges messages on disk, ASYNC_FLUSH messages that the system has taken",
     )
     mapped_file_size_commit_log: int = setting(1 << 30, help="size of a commit log file", unit="bytes")
     mapped_file_size_consume_queue: int = setting(
@@ -54,7 +55,7 @@ class StoreConfig:
     )
     max_message_size: int = setting(4 << 20, help="longest message body", unit="bytes", least=1)
     sync_flush_timeout: int = setting(
-        5000, help="longest wait for the disk before FLUSH_DISK_TIMEOUT", unit="ms", least=1
+        5000, help="longest wait for the disk before the broker answers FLUSH_DISK_TIMEOUT", unit="ms", least=1
     )
     flush_interval_commit_log: int = setting(
         500, help="pause between background flushes of the log", unit="ms", least=1
@@ -66,11 +67,16 @@ class StoreConfig:
         10_000, help="pause between flushes of consume queues and checkpoint to disk", unit="ms", least=1
     )
     max_pending_bytes: int = setting(
-        64 << 20, help="bytes appended and not yet written at which sends are refused as busy", unit="bytes", least=1
+        64 << 20,
+        help="bytes appended but not yet written; from here on, the broker refuses sends as busy",
+        unit="bytes",
+        least=1,
     )
     check_crc_on_recover: bool = setting(True, help="check body CRCs while recovering", property="checkCRCOnRecover")
     enabled_append_prop_crc: bool = setting(
-        True, help="end every record in a checksum of all of it, the property __CRC32#", property="enabledAppendPropCRC"
+        True,
+        help="end every record with a checksum of the whole record, in the property __CRC32#",
+        property="enabledAppendPropCRC",
     )
     max_transfer_bytes_on_message_in_memory: int = setting(
         262_144, help="most bytes of a pull from memory", unit="bytes", least=1
@@ -85,59 +91,67 @@ class StoreConfig:
         8, help="most messages of a pull from disk", unit="count", least=1
     )
     max_pull_bytes: int = setting(
-        1 << 20, help="most bytes of a pull of rocketcore's table readers, from memory or disk", unit="bytes", least=1
+        1 << 20, help="most bytes of a pull by rocketcore's table readers, from memory or disk", unit="bytes", least=1
     )
     max_pull_count: int = setting(
-        8192, help="most messages of a pull of rocketcore's table readers, from memory or disk", unit="count", least=1
+        8192, help="most messages of a pull by rocketcore's table readers, from memory or disk", unit="count", least=1
     )
     max_filter_message_size: int = setting(
-        16_000, help="consume queue bytes that one pull looks through at least", unit="bytes", least=UNIT_SIZE
+        16_000, help="least consume queue bytes that one pull searches", unit="bytes", least=UNIT_SIZE
     )
     access_message_in_memory_max_ratio: int = setting(
-        40, help="share of the memory in which recent messages count as cached", unit="%", least=0, most=100
+        40,
+        help="share of memory that the newest messages may fill and still count as cached",
+        unit="%",
+        least=0,
+        most=100,
     )
     file_reserved_time: int = setting(
-        72, "hours that a commit log file is kept after its last message", unit="h", least=1
+        72, "hours that the broker keeps a commit log file after its last message", unit="h", least=1
     )
-    delete_when: str = setting("04", "hours of the day, 00 to 23 joined by ';', in which old files are deleted")
-    clean_resource_interval: int = setting(10_000, "pause between looks for files to delete", unit="ms", least=1)
+    delete_when: str = setting("04", "hours of the day in which the broker deletes old files: 00 to 23, joined by ';'")
+    clean_resource_interval: int = setting(10_000, "pause between searches for files to delete", unit="ms", least=1)
     delete_commit_log_files_interval: int = setting(
-        100, "pause between two commit log files that are deleted", unit="ms", least=0
+        100, "pause between the deletion of two commit log files", unit="ms", least=0
     )
-    delete_file_batch_max: int = setting(10, "commit log files that one look deletes at most", unit="count", least=1)
+    delete_file_batch_max: int = setting(10, "most commit log files that one search deletes", unit="count", least=1)
     redelete_hanged_file_interval: int = setting(
-        120_000, "pause before a file that could not be deleted is tried again", unit="ms", least=1
+        120_000, "pause before the broker tries again to delete a file", unit="ms", least=1
     )
     disk_max_used_space_ratio: int = setting(
-        75, "use of the disk from which old files are deleted at any hour", unit="%", least=10, most=95
+        75, "disk use from which the broker deletes old files at any hour", unit="%", least=10, most=95
     )
     clean_file_forcibly_enable: bool = setting(
-        True, "delete the oldest files, old or not, from diskSpaceCleanForciblyRatio on"
+        True, "from diskSpaceCleanForciblyRatio on, delete the oldest files even before fileReservedTime"
     )
     disk_space_clean_forcibly_ratio: int = setting(
-        85, "use of the disk from which the oldest files are deleted whatever their age", unit="%", least=30, most=100
+        85, "disk use from which the broker deletes the oldest files at any age", unit="%", least=30, most=100
     )
     disk_space_warning_level_ratio: int = setting(
-        90, "use of the disk from which sends are refused until files are deleted", unit="%", least=35, most=100
+        90, "disk use from which the broker refuses sends until it has deleted files", unit="%", least=35, most=100
     )
-    message_index_enable: bool = setting(True, "keep an index, by which messages are found by key, id and tag")
+    message_index_enable: bool = setting(True, "keep an index to find messages by key, id and tag")
     max_hash_slot_num: int = setting(5_000_000, "slots of an index file", unit="count", least=1, most=500_000_000)
     max_index_num: int = setting(20_000_000, "entries of an index file", unit="count", least=2, most=100_000_000)
-    max_msgs_num_batch: int = setting(64, "messages that a query by key answers at most", unit="count", least=1)
+    max_msgs_num_batch: int = setting(64, "most messages in the answer to a query by key", unit="count", least=1)
     default_query_max_num: int = setting(
-        32, "messages that a query by unique id answers at most", unit="count", least=1
+        32, "most messages in the answer to a query by unique id", unit="count", least=1
     )
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", help="the delay of each level, level 1 first"
     )
 
-    timer_wheel_enable: bool = setting(True, "take messages that are to be delivered at a time")
+    timer_wheel_enable: bool = setting(True, "accept messages with a delivery time")
     timer_max_delay_sec: int = setting(
-        3 * 24 * 3600, "longest time that such a message may ask to wait", unit="s", least=1, most=50 * 365 * 24 * 3600
+        3 * 24 * 3600,
+        "longest time ahead that such a message may ask for",
+        unit="s",
+        least=1,
+        most=50 * 365 * 24 * 3600,
     )
     timer_max_pending_messages: int = setting(
         16_000_000,
-        "such messages that wait at most, each in 16 bytes of memory; more are refused",
+        "most such messages that wait, each in 16 bytes of memory; the broker refuses more",
         unit="count",
         least=1,
     )

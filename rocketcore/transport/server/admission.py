@@ -25,20 +25,21 @@ class ConnectionSettings:
     server_max_connections: int = setting(20_000, "connections accepted at a time", unit="count", least=1)
     server_max_connections_per_address: int = setting(
         0,
-        "of one address; 0: a quarter of all, and no limit for this machine and for load balancers",
+        "connections from one address at a time; with 0 the limit is a quarter of all, and this machine and load "
+        "balancers have no limit",
         unit="count",
         least=0,
     )
-    proxy_protocol_enable: bool = setting(True, "take a client's address from a load balancer's PROXY preamble")
+    proxy_protocol_enable: bool = setting(True, "read the client's address from the PROXY preamble of a load balancer")
     proxy_protocol_trusted: str = setting(
-        "127.0.0.0/8,::1", "load balancers whose preamble is believed: addresses and networks, joined by commas"
+        "127.0.0.0/8,::1", "load balancers that may send this preamble: addresses and networks, joined by commas"
     )
     metrics_port: int = setting(
-        -1, "HTTP port of /metrics, /livez and /readyz; 0 takes a free one, -1: there is none", least=-1, most=65535
+        -1, "HTTP port of /metrics, /livez and /readyz; 0 takes a free port, -1 opens none", least=-1, most=65535
     )
-    metrics_address: str = setting("127.0.0.1", "address to listen on for them")
+    metrics_address: str = setting("127.0.0.1", "address that the HTTP port listens on")
     slow_request_millis: int = setting(
-        500, "a request that takes so long is a line in the log, one a second at most; 0: none is", unit="ms", least=0
+        500, "log a request that takes this long, at most one per second; 0 logs none", unit="ms", least=0
     )
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ class TlsSwitches:
     enable: bool = setting(False, "connect to other servers with TLS", property="tls.enable")
     config_file: Path | str | None = setting(
         None,
-        "file of further tls.… settings; none: /etc/rocketmq/tls.properties if it exists",
+        "file with more tls.… settings; default: /etc/rocketmq/tls.properties if it exists",
         property="tls.config.file",
     )
 
@@ -51,22 +51,24 @@ class ServerTls:
     mode: str = setting("permissive", "disabled, permissive or enforcing", property="tls.server.mode")
     cert_file: Path | str | None = setting(None, "the server's certificate chain, PEM", property="tls.server.certPath")
     key_file: Path | str | None = setting(
-        None, "its private key, PEM; none: it is in the certificate's file", property="tls.server.keyPath"
+        None, "its private key, PEM; default: in the certificate's file", property="tls.server.keyPath"
     )
     key_password: str = setting("", "password of the key", property="tls.server.keyPassword", secret=True)
     ca_file: Path | str | None = setting(
         None,
-        "certificates of the authorities of clients, PEM; none: the system's",
+        "certificates of the authorities of clients, PEM; default: the system's",
         property="tls.server.trustCertPath",
     )
     client_auth: str = setting(
-        "none", "clients' own certificates: none, optional or require", property="tls.server.need.client.auth"
+        "none", "whether clients show a certificate: none, optional or require", property="tls.server.need.client.auth"
     )
     verify_clients: bool = setting(
-        False, "verify them; needed wherever they are asked for", property="tls.server.authClient"
+        False,
+        "verify these certificates; needed unless tls.server.need.client.auth is none",
+        property="tls.server.authClient",
     )
     test_mode: bool = setting(
-        False, "a certificate made up at each start, which proves nothing", property="tls.test.mode.enable"
+        False, "make a certificate at each start; it does not prove who the server is", property="tls.test.mode.enable"
     )
 
     def __post_init__(self) -> None:

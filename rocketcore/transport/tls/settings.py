@@ -33,21 +33,23 @@ class TlsConfig:
     """
 
     ca_file: Path | str | None = setting(
-        None, "certificates of the authorities to trust, PEM; none: the system's", property="tls.client.trustCertPath"
+        None,
+        "certificates of the authorities to trust, PEM; default: the system's",
+        property="tls.client.trustCertPath",
     )
     cert_file: Path | str | None = setting(
         None, "the client's own certificate chain, PEM", property="tls.client.certPath"
     )
     key_file: Path | str | None = setting(
-        None, "its private key, PEM; none: it is in the certificate's file", property="tls.client.keyPath"
+        None, "its private key, PEM; default: in the certificate's file", property="tls.client.keyPath"
     )
     key_password: str = setting("", "password of the key", property="tls.client.keyPassword", secret=True)
     verify: bool = setting(True, "verify the server's certificate", property="tls.client.authServer")
     check_hostname: bool = setting(
-        True, "the certificate has to name the host that is asked", property="tls.client.checkHostname"
+        True, "require that the certificate names the host", property="tls.client.checkHostname"
     )
     server_hostname: str = setting(
-        "", "the name that certificates carry in place of the host's", property="tls.client.serverHostname"
+        "", "name that certificates carry instead of the host's", property="tls.client.serverHostname"
     )
 
     def __post_init__(self) -> None:
