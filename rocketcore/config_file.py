@@ -140,7 +140,7 @@ def check_ranges(config: DataclassInstance) -> None:
 def _check_range(declared: Field[Any], value: Any) -> None:
     least, most = declared.metadata.get("least"), declared.metadata.get("most")
     if (least is not None and value < least) or (most is not None and value > most):
-        rule = f"it is at least {least}" if most is None else f"it is {least} to {most}"
+        rule = f"must be at least {least}" if most is None else f"must be {least} to {most}"
         raise BadSetting(property_name(declared), str(value), rule)
 
 
@@ -231,7 +231,7 @@ def _path(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise ValueError("there is no such user") from None
+        raise ValueError("no such user") from None
 
 
 def home_folder() -> Path:

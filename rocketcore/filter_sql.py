@@ -230,7 +230,7 @@ class _Compiler:
         if operand.is_property:
             self._emit(machine.CAST)
         elif not operand.is_boolean:
-            raise self._error(f"{self._source(operand)} is no condition")
+            raise self._error(f"{self._source(operand)} is not a condition")
 
     def _boolean(self, left: _Operand) -> _Operand:
         """Return what a condition, which began with ``left``, came to."""
@@ -324,7 +324,7 @@ class _Compiler:
 
     def _check_ordered(self, operand: _Operand) -> None:
         if operand.is_boolean or (operand.is_constant and not operand.is_number):
-            raise self._error(f"{self._source(operand)} is no number: greater and less are of numbers only")
+            raise self._error(f"{self._source(operand)} is not a number: only numbers can be greater or less")
 
     def _between(self, value: _Operand, *, negated: bool) -> None:
         again = self._program[machine.WIDTH * value.row :]
@@ -346,7 +346,7 @@ class _Compiler:
             texts.append(self._text())
         self._expect(")")
         if not left.is_property:
-            raise self._error(f"{self._source(left)} is no property, as IN wants it")
+            raise self._error(f"IN needs a property, got {self._source(left)}")
         texts = list(dict.fromkeys(texts))
         self._emit(machine.IN, len(texts))
         for text in texts:

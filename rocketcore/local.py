@@ -75,7 +75,7 @@ class LocalCluster:
         namesrv_properties: Mapping[str, str] | None = None,
     ) -> None:
         if not 1 <= brokers <= 26:
-            raise ConfigError(f"brokers is 1 to 26, got {brokers}")
+            raise ConfigError(f"brokers must be 1 to 26, got {brokers}")
         self._store = None if store is None else Path(store).absolute()
         self._count = brokers
         self._namesrv_port = namesrv_port

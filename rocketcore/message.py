@@ -157,7 +157,7 @@ def _retry_seconds(delay: object) -> float | None:
         return delay.total_seconds()
     if delay is None or (isinstance(delay, (int, float)) and not isinstance(delay, bool) and not math.isnan(delay)):
         return delay
-    raise ConfigError(f"a delay is seconds or a timedelta, got {delay!r:.80}")
+    raise ConfigError(f"a delay must be seconds or a timedelta, got {delay!r:.80}")
 
 
 def delay_level_of(seconds: float) -> int:
@@ -167,14 +167,14 @@ def delay_level_of(seconds: float) -> int:
 
 def _check_flag(topic: str, flag: int) -> None:
     if not isinstance(flag, int) or isinstance(flag, bool):
-        raise TypeError(f"message to {topic!r}: flag is a whole number, got {type(flag).__name__}")
+        raise TypeError(f"message to {topic!r}: flag must be a whole number, got {type(flag).__name__}")
     if not INT32_MIN <= flag <= INT32_MAX:
-        raise MessageIllegal(f"message to {topic!r}: flag is a number of 32 bits, got {flag}")
+        raise MessageIllegal(f"message to {topic!r}: flag must be a number of 32 bits, got {flag}")
 
 
 def _topic_text(topic: object) -> str:
     if not isinstance(topic, str):
-        raise TypeError(f"topic is text, got {type(topic).__name__}")
+        raise TypeError(f"topic must be text, got {type(topic).__name__}")
     return text_of("topic", topic)
 
 
@@ -276,10 +276,10 @@ class Message:
 
     def _set_user_properties(self, properties: Mapping[str, Scalar]) -> None:
         if type(properties) is not dict and not isinstance(properties, Mapping):  # the first costs a tenth
-            raise TypeError(f"properties is a mapping of names to values, got {type(properties).__name__}")
+            raise TypeError(f"properties must be a mapping of names to values, got {type(properties).__name__}")
         for name, value in properties.items():
             if not isinstance(name, str):
-                raise TypeError(f"a property's name is text, got {type(name).__name__}")
+                raise TypeError(f"a property's name must be text, got {type(name).__name__}")
             if name in RESERVED_PROPERTIES:
                 raise MessageIllegal(f"property {name!r} is reserved by RocketMQ")
             text = value if type(value) is str else text_of(f"property {name!r}", value)
@@ -294,29 +294,31 @@ class Message:
             raise ConfigError("give one of delay, deliver_at and delay_level")
         if delay_level is not None:
             if not isinstance(delay_level, int) or isinstance(delay_level, bool):
-                raise TypeError(f"delay_level is a whole number, got {type(delay_level).__name__}")
+                raise TypeError(f"delay_level must be a whole number, got {type(delay_level).__name__}")
             if not 1 <= delay_level <= len(DELAY_LEVELS):
-                raise ConfigError(f"delay_level is 1 to {len(DELAY_LEVELS)}, got {delay_level}")
+                raise ConfigError(f"delay_level must be 1 to {len(DELAY_LEVELS)}, got {delay_level}")
             self.properties[DELAY] = str(delay_level)
         elif deliver_at is not None:
             if not isinstance(deliver_at, datetime):
-                raise TypeError(f"deliver_at is a datetime, got {type(deliver_at).__name__}")
+                raise TypeError(f"deliver_at must be a datetime, got {type(deliver_at).__name__}")
             if deliver_at.tzinfo is None:
                 raise ConfigError("deliver_at needs a time zone, for example datetime(…, tzinfo=UTC)")
             self.properties[TIMER_DELIVER_MS] = str(round(deliver_at.timestamp() * 1000))
         else:
             seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
             if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
-                raise TypeError(f"delay is seconds or a timedelta, got {type(seconds).__name__}")
+                raise TypeError(f"delay must be seconds or a timedelta, got {type(seconds).__name__}")
             if not 0 <= seconds < math.inf:
-                raise ConfigError(f"delay is a number of seconds of at least 0, got {seconds}")
+                raise ConfigError(f"delay must be a number of seconds of at least 0, got {seconds}")
             self.properties[TIMER_DELAY_MS] = str(round(seconds * 1000))
 
     def check(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         """Refuse what no broker takes; called before anything is sent."""
         check_send_topic(_topic_text(self.topic))
         if type(self.body) is not bytes:
-            raise TypeError(f"message to {self.topic!r}: body is bytes once it is made, got {type(self.body).__name__}")
+            raise TypeError(
+                f"message to {self.topic!r}: the body of a message must be bytes, got {type(self.body).__name__}"
+            )
         _check_flag(self.topic, self.flag)
         if not self.body:
             raise MessageIllegal(f"message to {self.topic!r}: the body is empty")
@@ -459,7 +461,7 @@ class ReceivedMessage:
         asked = self.properties
         for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT):
             if not asked.get(name):
-                raise MessageIllegal(f"message {self.msg_id} is no request: it has no property {name}")
+                raise MessageIllegal(f"message {self.msg_id} is not a request: it has no property {name}")
         reply = Message(asked[CLUSTER] + REPLY_TOPIC_SUFFIX, body, json=json, tag=tag, keys=keys, properties=properties)
         for name in (CORRELATION_ID, REPLY_TO_CLIENT, REQUEST_TTL):
             if name in asked:

@@ -44,7 +44,7 @@ def text_of(what: str, value: object) -> str:
         return int.__repr__(value)
     if is_scalar(value):
         return str(value)
-    raise TypeError(f"{what} is text, a number or a UUID, got {type(value).__name__}{_hint(value)}")
+    raise TypeError(f"{what} must be text, a number or a UUID, got {type(value).__name__}{_hint(value)}")
 
 
 def _hint(value: object) -> str:
@@ -68,7 +68,7 @@ def body_bytes(topic: str, body: object) -> bytes:
             raise MessageIllegal(f"message to {topic!r}: the body has no UTF-8: {error}") from None
     if not isinstance(body, (bytes, bytearray, memoryview)):
         hint = "; json= encodes it" if isinstance(body, (dict, list, tuple)) else ""
-        raise TypeError(f"message to {topic!r}: body is bytes or text, got {type(body).__name__}{hint}")
+        raise TypeError(f"message to {topic!r}: body must be bytes or text, got {type(body).__name__}{hint}")
     return bytes(body)
 
 

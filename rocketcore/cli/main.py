@@ -75,7 +75,7 @@ class LazyGroup(PipeAware, click.Group):
 
             close = get_close_matches(args[0], self.entries, 1)
             hint = f" Did you mean {close[0]}?" if close else ""
-            raise click.UsageError(f"no command {args[0]!r}.{hint}", ctx)
+            raise click.UsageError(f"unknown command: {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 

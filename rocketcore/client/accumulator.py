@@ -155,7 +155,7 @@ class Accumulator:
         if queue is None and group is None and can_be_batched(message):
             return None
         if queue is not None and not isinstance(queue, MessageQueue):
-            raise TypeError(f"message to {message.topic!r}: queue is a MessageQueue, got {type(queue).__name__}")
+            raise TypeError(f"message to {message.topic!r}: queue must be a MessageQueue, got {type(queue).__name__}")
         publisher = None if queue is None and group is None else self._sender.find_publisher(message.topic)
         if publisher is not None:
             target = self._sender.target(publisher, group, queue)

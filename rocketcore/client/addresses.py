@@ -29,11 +29,11 @@ def name_server_list(namesrv: NameServers, environ: Mapping[str, str] = os.envir
         namesrv = environ.get("ROCKETMQ_NAMESRV_ADDR") or environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV
     parts = [namesrv] if isinstance(namesrv, str) else namesrv
     if isinstance(parts, (bytes, bytearray)) or not isinstance(parts, Iterable):
-        raise ConfigError(f"namesrv is text or several texts, got {type(parts).__name__}")
+        raise ConfigError(f"namesrv must be text or several texts, got {type(parts).__name__}")
     addresses: dict[str, None] = {}
     for part in parts:
         if not isinstance(part, str):
-            raise ConfigError(f"each name server address is text, got {type(part).__name__}")
+            raise ConfigError(f"each name server address must be text, got {type(part).__name__}")
         addresses |= dict.fromkeys(filter(None, map(str.strip, re.split("[;,]", part))))
     if not addresses:
         raise ConfigError("no name server address was given")
@@ -53,7 +53,7 @@ def _check_address(address: str) -> None:
     if not port:
         raise ConfigError(f"name server address {address!r} is not host:port")
     if not (_is_ipv6(host) if ":" in host else _HOST.fullmatch(host)):
-        raise ConfigError(f"name server address {address!r}: {host!r} is no host")
+        raise ConfigError(f"name server address {address!r}: invalid host {host!r}")
 
 
 def _is_ipv6(host: str) -> bool:

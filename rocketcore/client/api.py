@@ -316,7 +316,7 @@ async def min_offset(remoting: Remoting, address: str, queue: MessageQueue, time
 def _checked(offset: int, what: str, address: str) -> int:
     """Return an offset that a broker named; raises DecodeError for one below 0."""
     if offset < 0:
-        raise DecodeError(f"{what} at {address}: {offset} is no offset")
+        raise DecodeError(f"{what} at {address}: invalid offset {offset}")
     return offset
 
 

@@ -68,7 +68,7 @@ def read_arrow(
     if isinstance(start, datetime) and isinstance(end, datetime) and start.timestamp() > end.timestamp():
         raise ConfigError(f"start lies behind end: {start} and {end}")
     if on_damage not in ("raise", "skip"):
-        raise ConfigError(f"on_damage is 'raise' or 'skip', got {on_damage!r}")
+        raise ConfigError(f"on_damage must be 'raise' or 'skip', got {on_damage!r}")
     config = ClientConfig(namesrv=name_server_list(namesrv), timeout=timeout, tls=tls)
     settings = ReadSettings(
         columns=tuple(columns),
@@ -124,7 +124,7 @@ async def send_arrow(
     wanted = {role: name for role, name in names.items() if name is not None}
     missing = [name for name in wanted.values() if name not in record_batch.schema.names]
     if missing:
-        raise ConfigError(f"there is no column {missing[0]!r}; there are {', '.join(record_batch.schema.names)}")
+        raise ConfigError(f"no column {missing[0]!r}; the columns are {', '.join(record_batch.schema.names)}")
     config = producer.config
     settings = SendSettings(
         topic=topic,

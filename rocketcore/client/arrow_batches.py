@@ -61,7 +61,7 @@ def schema_of(columns: tuple[str, ...]) -> pa.Schema:
     """Return the schema of record batches with these columns; raises ConfigError for one that messages do not have."""
     unknown = [name for name in columns if name not in COLUMNS]
     if unknown:
-        raise ConfigError(f"a message has no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+        raise ConfigError(f"messages have no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
     return pa.schema([(name, COLUMNS[name]) for name in columns])
 
 

@@ -64,7 +64,7 @@ def message_columns(batch: pa.RecordBatch, first_row: int, names: Sequence[str] 
         elif name == "properties":
             columns[name] = _property_texts(array, first_row)
         else:
-            raise ConfigError(f"a message has no column {name!r}")
+            raise ConfigError(f"messages have no column {name!r}")
     if "body" not in columns:
         raise ConfigError("rows need the column body")
     if "brokerName" in columns and "queueId" in columns:

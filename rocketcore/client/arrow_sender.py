@@ -312,7 +312,7 @@ class RecordBatchSender:
                 if queue not in publisher.by_queue:
                     row = self.summary.rows + int(first[index] if rows is None else rows[first[index]])
                     raise MessageIllegal(
-                        f"row {row}: {queue} is no queue of {topic!r} that can be written to; it has "
+                        f"row {row}: {queue} is not a writable queue of {topic!r}; its writable queues are "
                         f"{_queue_text(publisher.by_queue)}"
                     )
                 lookup[index] = len(queues)

@@ -84,11 +84,11 @@ def _check_kinds(config: ClientConfig) -> None:
         kinds, name = _KINDS.get(each.type, ((object,), ""))
         value = getattr(config, each.name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and name):
-            raise ConfigError(f"{each.name} is {name}, got {type(value).__name__}")
+            raise ConfigError(f"{each.name} must be {name}, got {type(value).__name__}")
     if not isinstance(config.broker_address_map, Mapping):
-        raise ConfigError(f"broker_address_map is a mapping, got {type(config.broker_address_map).__name__}")
+        raise ConfigError(f"broker_address_map must be a mapping, got {type(config.broker_address_map).__name__}")
     if not isinstance(config.tls, (bool, TlsConfig, ssl.SSLContext)):
-        raise ConfigError(f"tls is True, False, a TlsConfig or an SSLContext, got {type(config.tls).__name__}")
+        raise ConfigError(f"tls must be True, False, a TlsConfig or an SSLContext, got {type(config.tls).__name__}")
 
 
 def _check_above_zero(config: ClientConfig, *names: str) -> None:
@@ -96,7 +96,7 @@ def _check_above_zero(config: ClientConfig, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
         if not value > 0:
-            raise ConfigError(f"{name} is above 0, got {value}")
+            raise ConfigError(f"{name} must be above 0, got {value}")
 
 
 def _enter_namespace(config: ProducerConfig | ConsumerConfig) -> None:
@@ -109,7 +109,7 @@ def _enter_namespace(config: ProducerConfig | ConsumerConfig) -> None:
 def check_invisible(seconds: object) -> None:
     """Refuse what no broker takes as the time in which a message is acknowledged."""
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 1 <= seconds <= MAX_INVISIBLE_SECONDS:
-        raise ConfigError(f"invisible is 1 to {MAX_INVISIBLE_SECONDS} seconds, got {seconds!r}")
+        raise ConfigError(f"invisible must be 1 to {MAX_INVISIBLE_SECONDS} seconds, got {seconds!r}")
 
 
 def check_close_timeout(timeout: object) -> None:
@@ -121,20 +121,20 @@ def check_close_timeout(timeout: object) -> None:
 def check_seconds(what: str, seconds: object) -> None:
     """Refuse what is no number of seconds."""
     if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or seconds != seconds:
-        raise ConfigError(f"{what} is a number of seconds, got {seconds!r}")
+        raise ConfigError(f"{what} must be a number of seconds, got {seconds!r}")
 
 
 def check_max_wait(seconds: float) -> None:
     """Refuse what is no number of seconds from 0 on."""
     check_seconds("max_wait", seconds)
     if seconds < 0:
-        raise ConfigError(f"max_wait is a number of seconds, at least 0, got {seconds!r}")
+        raise ConfigError(f"max_wait must be a number of seconds, at least 0, got {seconds!r}")
 
 
 def check_max_messages(limit: object) -> None:
     """Refuse what is no number of messages."""
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise ConfigError(f"max_messages is a whole number of at least 1, got {limit!r}")
+        raise ConfigError(f"max_messages must be a whole number of at least 1, got {limit!r}")
 
 
 class NamespaceHook:
@@ -256,7 +256,7 @@ class ProducerConfig(ClientConfig):
         check_group(self.group)
         find_selector(self.selector)
         if self.checker is not None and not callable(self.checker):
-            raise ConfigError(f"checker is a function or a coroutine function, got {type(self.checker).__name__}")
+            raise ConfigError(f"checker must be a function or a coroutine function, got {type(self.checker).__name__}")
         if self.checker is not None and without_namespace(self.group, self.namespace) == DEFAULT_PRODUCER_GROUP:
             raise ConfigError(
                 "give a producer with a checker a group of its own, for example group='shop': brokers ask any producer"
@@ -264,15 +264,17 @@ class ProducerConfig(ClientConfig):
             )
         _check_above_zero(self, "default_topic_queue_nums", "batch_count", "delivery_timeout")
         if self.retries < 0:
-            raise ConfigError(f"retries is at least 0, got {self.retries}")
+            raise ConfigError(f"retries must be at least 0, got {self.retries}")
         if not self.attempt_timeout >= 0:
-            raise ConfigError(f"attempt_timeout is seconds, or 0 for a share of the time, got {self.attempt_timeout}")
+            raise ConfigError(
+                f"attempt_timeout must be seconds, or 0 for a share of the time, got {self.attempt_timeout}"
+            )
         if self.compression not in _COMPRESSIONS:
-            raise ConfigError(f"compression is one of {', '.join(_COMPRESSIONS)}, got {self.compression!r}")
+            raise ConfigError(f"compression must be one of {', '.join(_COMPRESSIONS)}, got {self.compression!r}")
         least, most = _COMPRESSIONS[self.compression]
         if not least <= self.compression_level <= most:
             raise ConfigError(
-                f"compression_level of {self.compression} is {least} to {most}, got {self.compression_level}"
+                f"compression_level of {self.compression} must be {least} to {most}, got {self.compression_level}"
             )
         if not 0 < self.batch_bytes <= min(self.max_message_bytes, self.buffer_bytes):
             raise ConfigError("batch_bytes is above 0, at most max_message_bytes and at most buffer_bytes")
@@ -353,7 +355,7 @@ class ConsumerConfig(ClientConfig):
         for name in ("on_assign", "on_revoke"):
             listener = getattr(self, name)
             if listener is not None and not callable(listener):
-                raise ConfigError(f"{name} is a function or a coroutine function, got {type(listener).__name__}")
+                raise ConfigError(f"{name} must be a function or a coroutine function, got {type(listener).__name__}")
         _check_above_zero(
             self,
             "threads",
@@ -370,10 +372,10 @@ class ConsumerConfig(ClientConfig):
             if self.start_from.tzinfo is None:
                 raise ConfigError("start_from needs a time zone, for example datetime(…, tzinfo=UTC)")
         elif self.start_from not in ("first", "last"):
-            raise ConfigError(f"start_from is 'first', 'last' or a datetime, got {self.start_from!r}")
+            raise ConfigError(f"start_from must be 'first', 'last' or a datetime, got {self.start_from!r}")
         check_invisible(self.invisible)
         if not 1 <= self.pull_batch_size <= 1024:
-            raise ConfigError(f"pull_batch_size is 1 to 1024, got {self.pull_batch_size}")
+            raise ConfigError(f"pull_batch_size must be 1 to 1024, got {self.pull_batch_size}")
         if self.pop and self.broadcast:
             raise ConfigError("pop is not for broadcast: its queues are the members' own")
         if self.broadcast and self.ordered:
@@ -469,7 +471,7 @@ def client_config(
 def _check_alone(config: object, kind: type[ClientConfig], namesrv: NameServers, options: Mapping[str, object]) -> None:
     """Refuse ``config`` beside settings of their own: which of the two is meant?"""
     if not isinstance(config, kind):
-        raise ConfigError(f"config is a {kind.__name__}, got {type(config).__name__}")
+        raise ConfigError(f"config must be a {kind.__name__}, got {type(config).__name__}")
     others = (["namesrv"] if namesrv is not None else []) + sorted(options)
     if others:
         raise ConfigError(f"config says it all: give {', '.join(others)} there, or use dataclasses.replace(config, …)")

@@ -351,8 +351,8 @@ class SendFuture:
         self._batch.check_process()
         if asyncio._get_running_loop() is self._batch.loop:
             raise ConfigError(
-                "the message is not sent yet, and this thread sends it: await the future in a coroutine; in a callback"
-                " of send_nowait use add_done_callback(), where to_future().result() would wait for itself too"
+                "the message is not sent yet, and this thread sends it, so it cannot wait here. In a coroutine, "
+                "await the future; in a callback of send_nowait, use add_done_callback()"
             )
         gate = threading.Lock()
         gate.acquire()

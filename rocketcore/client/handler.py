@@ -39,7 +39,7 @@ def check_handler(topic: str, handler: object) -> None:
     """Refuse what cannot be called; raises ConfigError."""
     if not callable(handler):
         raise ConfigError(
-            f"the handler of topic {topic!r} is a function or a coroutine function, got {type(handler).__name__}"
+            f"the handler of topic {topic!r} must be a function or a coroutine function, got {type(handler).__name__}"
         )
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise ConfigError(

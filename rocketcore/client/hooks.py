@@ -149,7 +149,7 @@ def check_hooks(hooks: Iterable[Hook]) -> None:
     """Refuse what has no method that would be called, or one of two, or one that is not awaited; raises ConfigError."""
     for hook in hooks:
         if isinstance(hook, type):
-            raise ConfigError(f"a hook is an object, got the class {hook.__name__}")
+            raise ConfigError(f"a hook must be an object, got the class {hook.__name__}")
         points = [point for pair in _POINTS if any(hasattr(hook, each) for each in pair) for point in pair]
         if not points:
             names = " or ".join(" and ".join(pair) for pair in _POINTS)

@@ -425,7 +425,7 @@ async def find_offset(instance: ClientInstance, queue: MessageQueue, where: int 
     if where == "last":
         return await api.max_offset(instance.remoting, address, queue, OFFSET_TIMEOUT)
     if not isinstance(where, datetime) or where.tzinfo is None:
-        raise ConfigError(f"an offset is a number, 'first', 'last' or a datetime with a time zone, got {where!r}")
+        raise ConfigError(f"an offset must be a number, 'first', 'last' or a datetime with a time zone, got {where!r}")
     return await api.search_offset(instance.remoting, address, queue, round(where.timestamp() * 1000), OFFSET_TIMEOUT)
 
 

@@ -135,7 +135,7 @@ def outgoing_half(message: Message, group: str) -> Outgoing:
     raises  MessageIllegal for a delayed one: most brokers would delay the half message
     """
     if not can_be_batched(message):
-        raise MessageIllegal(f"message to {message.topic!r}: one that is part of a transaction is not delayed")
+        raise MessageIllegal(f"message to {message.topic!r}: a message of a transaction cannot be delayed")
     msg_id = new_uniq_key()
     text = f"{property_text(message, msg_id)}{TRANSACTION_PREPARED}\x01true\x02{PRODUCER_GROUP}\x01{group}\x02"
     _check_length(message.topic, text)
@@ -208,13 +208,13 @@ def batch_list(messages: Iterable[Message]) -> list[Message]:
     raises  TypeError for what are no messages; MessageIllegal for delayed messages, replies and retries among them
     """
     if isinstance(messages, Message) or not isinstance(messages, Iterable):
-        raise TypeError(f"send_batch(): a batch is several messages, got one {type(messages).__name__}")
+        raise TypeError(f"send_batch(): a batch must be several messages, got one {type(messages).__name__}")
     batch = list(messages)
     for message in batch:
         if not isinstance(message, Message):
-            raise TypeError(f"send_batch(): a batch is several messages, got {type(message).__name__} among them")
+            raise TypeError(f"send_batch(): a batch must be several messages, got {type(message).__name__} among them")
         if message.topic.startswith(RETRY_TOPIC_PREFIX) or not can_be_batched(message):
             raise MessageIllegal(
-                f"message to {message.topic!r}: a delayed message, a reply or a retry is no part of a batch"
+                f"message to {message.topic!r}: a batch cannot contain delayed messages, replies or retries"
             )
     return batch

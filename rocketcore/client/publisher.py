@@ -87,7 +87,7 @@ class Publishers:
             await self.refresh(topic, deadline.remaining())
             publisher = self.find(topic)
         if publisher is None:
-            raise NotWritable(f"topic {topic!r} has no queue that can be written to")
+            raise NotWritable(f"topic {topic!r} has no writable queue")
         return publisher
 
     async def refresh(self, topic: str, timeout: float) -> None:
@@ -99,7 +99,7 @@ class Publishers:
     def _own(self, queue: MessageQueue) -> MessageQueue:
         """Return a queue as the application names it; raises TypeError for what is none."""
         if not isinstance(queue, MessageQueue):
-            raise TypeError(f"queue is a MessageQueue, got {type(queue).__name__}")
+            raise TypeError(f"queue must be a MessageQueue, got {type(queue).__name__}")
         topic = without_namespace(queue.topic, self._config.namespace)
         return queue if topic == queue.topic else MessageQueue(topic, queue.broker, queue.queue_id)
 
@@ -138,7 +138,7 @@ class Publishers:
             try:
                 target = publisher.by_queue[self._own(queue)]
             except KeyError:
-                raise RouteNotFound(f"{queue} is no queue of {publisher.topic!r} that can be written to") from None
+                raise RouteNotFound(f"{queue} is not a writable queue of {publisher.topic!r}") from None
         elif message_group is not None:
             target = targets[self._select(message_group, len(targets)) % len(targets)]
         else:

@@ -306,7 +306,7 @@ class PushConsumer(GroupConsumer):
     def take_result(self, message: ReceivedMessage, result: object, delay: float | None) -> None:
         """Take what became of a message; any thread."""
         if not isinstance(result, ConsumeResult):
-            raise ConfigError(f"the result of a message is a ConsumeResult, got {result!r}")
+            raise ConfigError(f"the result of a message must be a ConsumeResult, got {result!r}")
         self._service.take_result(message, result, delay)
 
     def _process_result(self, handled: HandlerResult) -> None:

@@ -68,7 +68,7 @@ class Replies:
             closed = isinstance(error, asyncio.CancelledError)
             failure = ClientClosed("the consumer was closed before the reply was sent") if closed else error
             if isinstance(error, BrokerError) and _NOBODY in error.remark:
-                logger.info("nobody waits for this reply any more group=%s topic=%s", self._group, reply.topic)
+                logger.info("no request waits for this reply any more group=%s topic=%s", self._group, reply.topic)
             else:
                 warn(logger, "reply not sent group=%s topic=%s error=%s", self._group, reply.topic, failure)
             future.set_exception(failure)

@@ -40,7 +40,7 @@ def find_selector(selector: str | Selector) -> Selector:
     """Return a selector by its name, or the function that was given."""
     if not isinstance(selector, str):
         if not callable(selector):
-            raise ConfigError(f"selector is a name or a function, got {type(selector).__name__}")
+            raise ConfigError(f"selector must be a name or a function, got {type(selector).__name__}")
         return selector
     try:
         return SELECTORS[selector]

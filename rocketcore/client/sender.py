@@ -449,7 +449,7 @@ class Sender:
         if timeout is None:
             return self.config.timeout
         if not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise ConfigError(f"timeout is seconds above 0, got {timeout!r}")
+            raise ConfigError(f"timeout must be seconds above 0, got {timeout!r}")
         return timeout
 
     def _attempt_timeout(self, publisher: TopicPublisher, left: float, further: int, avoid: Collection[int]) -> float:

@@ -219,7 +219,7 @@ class Subscriber:
     def wire_queue(self, queue: MessageQueue) -> MessageQueue:
         """Return a queue by the name that brokers know its topic by; raises ConfigError for what is no queue."""
         if not isinstance(queue, MessageQueue):
-            raise ConfigError(f"a queue is a MessageQueue, as queues() returns them, got {queue!r}")
+            raise ConfigError(f"a queue must be a MessageQueue, as queues() returns them, got {queue!r}")
         return MessageQueue(self.wire_topic(queue.topic), queue.broker, queue.queue_id)
 
     def add_subscription(self, topic: str, tag: str | None, sql: str | None) -> bool:
@@ -229,7 +229,7 @@ class Subscriber:
         """
         for what, value in (("topic", topic), ("tag", tag or ""), ("sql", sql or "")):
             if not isinstance(value, str):
-                raise TypeError(f"subscribe(): {what} is text, got {type(value).__name__}")
+                raise TypeError(f"subscribe(): {what} must be text, got {type(value).__name__}")
         topic = self.wire_topic(topic)
         check_topic(topic)
         if tag is not None and sql is not None:

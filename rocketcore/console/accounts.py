@@ -36,9 +36,9 @@ def _hash(password: str, salt: bytes) -> bytes:
 def account_line(name: str, role: str, password: str) -> str:
     """Return the line of an account; raises ConfigError."""
     if not name or not name.isprintable() or ":" in name or name.startswith("#"):
-        raise ConfigError(f"{name!r} is no name of an account")
+        raise ConfigError(f"invalid account name: {name!r}")
     if role not in ROLES:
-        raise ConfigError(f"a role is one of {', '.join(ROLES)}, got {role!r}")
+        raise ConfigError(f"a role must be one of {', '.join(ROLES)}, got {role!r}")
     if len(password) < 8:
         raise ConfigError("a password has 8 characters at least")
     salt = secrets.token_bytes(16)

@@ -314,7 +314,7 @@ def _whole(name: str, text: str, default: int | None, least: int, most: int) -> 
     if not text and default is not None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
-        raise BadRequest(f"{name} is a number from {least} to {most}, got {text[:40]!r}")
+        raise BadRequest(f"{name} must be a number from {least} to {most}, got {text[:40]!r}")
     return int(text)
 
 

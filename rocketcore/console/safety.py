@@ -167,7 +167,7 @@ async def read_form(request: Request) -> dict[str, list[str]]:
     """Return the fields of a form; raises BadRequest for another type, too many bytes or fields, or no UTF-8."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise BadRequest(f"a form is application/x-www-form-urlencoded, got {kind or 'nothing'}")
+        raise BadRequest(f"a form must be application/x-www-form-urlencoded, got {kind or 'nothing'}")
     body = bytearray()
     try:
         async for chunk in request.stream():

@@ -70,7 +70,9 @@ class ConsoleSettings:
             raise ConfigError(f"listen: {error}") from None
         for name in self.clusters:
             if not name.isprintable() or "/" in name or not 0 < len(name) <= MOST_NAME:
-                raise ConfigError(f"{name!r} is no name of a cluster: it is in addresses of pages, and has no slash")
+                raise ConfigError(
+                    f"invalid cluster name: {name!r} (it is part of page addresses, so it cannot contain a slash)"
+                )
         if not (is_loopback(host) or self.readonly or self.accounts):
             raise ConfigError(
                 f"{host} can be reached from other machines, and nothing asks who they are: "

@@ -134,7 +134,7 @@ def _maps(array: pa.MapArray, name: str) -> list[Any]:
     keys = list(map(key_text, json_column(array.keys.slice(begin, size), name)))
     items = json_column(array.items.slice(begin, size), name)
     if None in keys:
-        raise ConfigError(f"column {name!r} is {array.type}: its keys are no texts or numbers")
+        raise ConfigError(f"column {name!r} is {array.type}: its keys must be text or numbers")
     rows: list[dict[str | None, Any]] = []
     for first, end in itertools.pairwise(edges):
         row = dict(zip(keys[first - begin : end - begin], items[first - begin : end - begin], strict=True))

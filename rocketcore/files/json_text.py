@@ -44,7 +44,7 @@ class Value(NamedTuple):
 
 
 def _refused(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 _DECODER: Final = json.JSONDecoder(parse_float=Digits, parse_int=Digits, parse_constant=_refused)

@@ -51,7 +51,7 @@ class Row(NamedTuple):
 def _check_known(path: Path) -> None:
     """Raise ConfigError for a file that is not there, or of an unknown kind."""
     if not path.is_file():
-        raise ConfigError(f"there is no file {printable(str(path))}")
+        raise ConfigError(f"file not found: {printable(str(path))}")
     suffix, compression = suffixes_of(path)
     if suffix in _TEXTS or (suffix in _TABLES and compression is None):
         return
@@ -197,7 +197,7 @@ def _table_rows(file: BinaryIO, form: str) -> Iterator[Row]:
     except ConfigError as error:
         raise ConfigError(f"{error} (its batch begins with row {behind})" if behind else str(error)) from error
     except unreadable() as error:
-        raise ConfigError(f"it is no {form} file, or damaged behind row {behind}: {error_text(error)}") from error
+        raise ConfigError(f"not a valid {form} file, or damaged after row {behind}: {error_text(error)}") from error
 
 
 def _kind_of_text(head: bytes) -> str:

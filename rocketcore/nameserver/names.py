@@ -35,7 +35,7 @@ def check_address(what: str, address: str) -> None:
     """Refuse what is no ``host:port``; raises DecodeError."""
     match = _ADDRESS.fullmatch(address) if len(address) <= NAME_CHARACTERS else None
     if match is None or int(match[1]) > 65535:
-        raise DecodeError(f"{what} {_shown(address)} is no host:port")
+        raise DecodeError(f"{what} {_shown(address)} is not host:port")
 
 
 def check_topics(topics: Iterable[str]) -> None:

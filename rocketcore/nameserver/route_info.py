@@ -216,8 +216,8 @@ class RouteInfoManager:
             ):  # no broker that moved, it would not be connected
                 rival = previous
                 logger.warning(
-                    "two brokers have one name and id, this address took the place of one that is connected too"
-                    " broker=%s id=%d address=%s other=%s",
+                    "two brokers have one name and id, this address replaced another that is also connected "
+                    "broker=%s id=%d address=%s other=%s",
                     broker.broker_name, broker.broker_id, broker.address, previous,
                 )  # fmt: skip
         addresses[broker.broker_id] = broker.address

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 def _number(text: str, what: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise DecodeError(f"{what}: {text[:80]!r} is no number")
+        raise DecodeError(f"{what}: not a number: {text[:80]!r}")
     return int(text)
 
 

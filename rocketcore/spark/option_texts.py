@@ -189,7 +189,7 @@ def read_offsets(text: str) -> str | Mapping[MessageQueue, int]:
                 if type(offset) is not int or not EARLIEST <= offset < 1 << 63:
                     raise ValueError(f"{wanted}; -2 is the earliest offset, -1 the latest")
                 if not re.fullmatch(r"0|[1-9][0-9]{0,9}", number):
-                    raise ValueError(f"{wanted}; {shortened(number, 30)!r} is no queue")
+                    raise ValueError(f"{wanted}; {shortened(number, 30)!r} is not a queue")
                 offsets[MessageQueue(topic, broker, int(number))] = offset
     return offsets
 

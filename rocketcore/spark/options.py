@@ -156,9 +156,11 @@ class ReadOptions(ConnectionOptions):
         if self.starting_timestamp is not None and self.starting_offsets != "earliest":
             raise ConfigError("give startingOffsets or startingTimestamp, not both")
         if self.pull_batch_bytes > _MOST_PULL_BYTES:
-            raise ConfigError(f"pullBatchBytes is at most {_MOST_PULL_BYTES}, got {self.pull_batch_bytes}")
+            raise ConfigError(f"pullBatchBytes must be at most {_MOST_PULL_BYTES}, got {self.pull_batch_bytes}")
         if self.arrow_batch_bytes > MOST_RECORD_BATCH_BYTES:
-            raise ConfigError(f"arrowBatchBytes is at most {MOST_RECORD_BATCH_BYTES}, got {self.arrow_batch_bytes}")
+            raise ConfigError(
+                f"arrowBatchBytes must be at most {MOST_RECORD_BATCH_BYTES}, got {self.arrow_batch_bytes}"
+            )
         if (self.min_partitions or 1) > (self.max_partitions or self.min_partitions or 1):
             raise ConfigError("minPartitions is more than maxPartitions")
         if self.sql_expression is not None and self.tag_expression != "*":

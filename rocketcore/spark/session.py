@@ -52,7 +52,7 @@ def recommended_settings(row_bytes: int | None = None) -> dict[str, str]:
     raises     ConfigError for one below 1
     """
     if row_bytes is not None and (not isinstance(row_bytes, int) or row_bytes < 1):
-        raise ConfigError(f"row_bytes is a whole number of at least 1, got {row_bytes!r}")
+        raise ConfigError(f"row_bytes must be a whole number of at least 1, got {row_bytes!r}")
     settings = {
         # JVM and Python workers over a unix socket: loopback TCP once stalled a job for good.
         "spark.python.unix.domain.socket.enabled": "true",

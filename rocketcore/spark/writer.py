@@ -63,7 +63,7 @@ def plan_queues(options: SinkOptions, *, patient: bool = False) -> Queues:
             raise ConfigError(f"option topic: {error}; {text}") from None
         return {}
     if not route.publish:
-        raise ConfigError(f"option topic: topic {options.topic!r} has no queue that can be written to")
+        raise ConfigError(f"option topic: topic {options.topic!r} has no writable queue")
     return {options.topic: route.publish} if ordered else {}
 
 

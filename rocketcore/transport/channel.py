@@ -402,7 +402,9 @@ class Channel(asyncio.Protocol):
             this = asyncio.current_task()
             if this is None or this.cancelling():
                 raise
-            response = self._failure(command, RuntimeError(f"what the handler waited for was cancelled: {error!r}"))
+            response = self._failure(
+                command, RuntimeError(f"a task that the handler waited for was cancelled: {error!r}")
+            )
         except Exception as error:
             response = self._failure(command, error)
         finally:

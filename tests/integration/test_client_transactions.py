@@ -269,14 +269,14 @@ def test_wrong_use(cluster: LocalCluster, topic: str) -> None:
     producer = rmq.Producer(cluster.namesrv, group=new_group())
     with producer, pytest.raises(rmq.ConfigError, match=r"Producer\(checker=…\)"):
         producer.transaction(message)
-    with pytest.raises(rmq.ConfigError, match="checker is a function or a coroutine function, got int"):
+    with pytest.raises(rmq.ConfigError, match="checker must be a function or a coroutine function, got int"):
         rmq.Producer(cluster.namesrv, checker=5)  # type: ignore[arg-type]
     with rmq.Producer(cluster.namesrv, group=new_group(), checker=never) as producer:
         with pytest.raises(rmq.MessageIllegal, match="is not delayed"):
             producer.transaction(rmq.Message(topic, b"x", delay_level=3)).begin()
         with pytest.raises(TypeError, match="a Message, got str"):
             producer.transaction(topic).begin()  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="queue is a MessageQueue, got int"):
+        with pytest.raises(TypeError, match="queue must be a MessageQueue, got int"):
             producer.transaction(message, queue=3).begin()  # type: ignore[arg-type]
 
 

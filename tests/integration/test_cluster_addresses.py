@@ -196,8 +196,8 @@ def rocket(*arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ("tls.server.mode=enforcing\n", "tls.server.mode=enforcing without tls.server.certPath"),
-        ("tls.test.mode.enable=true\ntls.server.certPath=a\n", "tls.test.mode.enable=true with tls.server.certPath"),
+        ("tls.server.mode=enforcing\n", "tls.server.mode=enforcing needs tls.server.certPath"),
+        ("tls.test.mode.enable=true\ntls.server.certPath=a\n", "tls.test.mode.enable=true makes a certificate"),
         ("tls.server.mode=enforcing\ntls.server.certPath=/nowhere/a.crt\n", "/nowhere/a.crt cannot be read"),
         ("tls.config.file=/nowhere/tls.properties\n", "cannot read the configuration file /nowhere/tls.properties"),
     ],

@@ -362,8 +362,8 @@ def test_where_nothing_can_be_noted(rocket: Rocket, topic: str) -> None:
     Path("a.jsonl").write_text('{"body": "x"}\n')
     code, _, err = rocket("import", "a.jsonl", "--topic", topic, "--progress", "nowhere/notes")
     assert code == 1
-    assert "error: how far it is cannot be noted in nowhere/notes: No such file or directory" in err
-    assert "hint: --progress FILE notes it elsewhere" in err
+    assert "error: cannot save the progress in nowhere/notes: No such file or directory" in err
+    assert "hint: give another file with --progress FILE" in err
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
@@ -405,7 +405,7 @@ def part(footer: bytes) -> bytes:
         ("jsonl", {"size": -1}, b"", "0 messages in -1 bytes"),
         ("jsonl", {"size": 3, "rows": 9}, b"abc", "9 messages in 3 bytes, of 0 that were read"),
         ("jsonl", {"size": 3, "rows": 2, "stretches": [ALL_READ]}, b"ab\n", "it has 1 messages"),
-        ("jsonl", {"size": 3, "rows": 1, "stretches": [ALL_READ]}, b"abc", "its last line has no end"),
+        ("jsonl", {"size": 3, "rows": 1, "stretches": [ALL_READ]}, b"abc", "its last line is cut off"),
         ("jsonl", {"rows": 1, "stretches": [ALL_READ]}, b"", "1 messages in 0 bytes"),
         ("jsonl", {"rows": -1}, b"", "-1 messages in 0 bytes"),
         ("jsonl", {"stretches": [{**ALL_ZERO, "next": 4}]}, b"", "broker-a/0 has no messages 0 to 3, 4 next"),
@@ -448,7 +448,7 @@ def test_notes_of_an_export_that_say_what_cannot_be(
     if partial is not None:
         Path(f"a.{form}.partial").write_bytes(partial)
     code, _, err = rocket("export", topic, "-o", f"a.{form}")
-    assert (code, text in err, "hint: --restart begins anew" in err) == (1, True, True), err
+    assert (code, text in err, "hint: start again with --restart" in err) == (1, True, True), err
     assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1
     assert not Path(f"a.{form}").exists()
     assert rocket("export", topic, "-o", f"a.{form}", "--restart")[0] == 0

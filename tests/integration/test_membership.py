@@ -591,8 +591,8 @@ def test_a_batch_waits_for_more_and_then_no_longer(namesrv: str, make_topic: Cal
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_messages": 0}, "max_messages is a whole number of at least 1"),
-        ({"max_wait": "1"}, "max_wait is a number of seconds"),
+        ({"max_messages": 0}, "max_messages must be a whole number of at least 1"),
+        ({"max_wait": "1"}, "max_wait must be a number of seconds"),
         ({"handler": 5}, "the handler of topic 'T' is a function"),
     ],
 )

@@ -27,7 +27,7 @@ def test_what_is_no_queue_and_an_offset_beyond_the_end(
         consumer.subscribe(topic)
         for wrong in (1, None, "queue"):
             for call in (consumer.watermarks, consumer.committed):
-                with pytest.raises(rmq.ConfigError, match="a queue is a MessageQueue"):
+                with pytest.raises(rmq.ConfigError, match="a queue must be a MessageQueue"):
                     call(wrong)  # type: ignore[arg-type]
         queue = consumer.poll(30.0)[0].queue
         end = consumer.watermarks(queue)[1]
@@ -39,7 +39,7 @@ def test_what_is_no_queue_and_an_offset_beyond_the_end(
 
 @pytest.mark.parametrize("kind", [rmq.PushConsumer, aio.PushConsumer])
 def test_a_wait_below_0_is_refused(kind: type[rmq.PushConsumer], group: str) -> None:
-    with pytest.raises(rmq.ConfigError, match="max_wait is a number of seconds, at least 0"):
+    with pytest.raises(rmq.ConfigError, match="max_wait must be a number of seconds, at least 0"):
         kind("127.0.0.1:9", group=group).subscribe_batch("T", max_wait=-1)
 
 

@@ -97,7 +97,7 @@ def test_nobody_answers(namesrv: str, topic: str) -> None:
             producer.request(rmq.Message(topic, b"?"), timeout=0.3)
         with pytest.raises(rmq.errors.ConfigError, match="timeout"):
             producer.request(topic, b"?", timeout=0)
-        with pytest.raises(TypeError, match="queue is a MessageQueue, got int"):
+        with pytest.raises(TypeError, match="queue must be a MessageQueue, got int"):
             producer.request(topic, b"?", queue=3)  # type: ignore[call-overload]
         with pytest.raises(rmq.errors.ConfigError, match=r"None is no handle of .*: the broker gave none"):
             producer.recall(topic, producer.send(topic, b"for no time").recall_handle)  # type: ignore[arg-type]

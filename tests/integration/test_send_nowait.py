@@ -162,7 +162,7 @@ def test_what_is_lost_at_the_end_of_the_interpreter_is_told_on_its_standard_erro
 
 def test_a_time_that_is_none_closes_nothing(group: str) -> None:
     producer = rmq.Producer("127.0.0.1:1", group=group)
-    with pytest.raises(rmq.ConfigError, match="close: timeout is a number of seconds, got '3'"):
+    with pytest.raises(rmq.ConfigError, match="close: timeout must be a number of seconds, got '3'"):
         producer.close("3")  # type: ignore[arg-type]
     producer.start()
     producer.close()

@@ -33,7 +33,7 @@ def test_rows_of_an_unknown_size_are_limited_by_bytes() -> None:
 
 
 def test_rows_have_bytes() -> None:
-    with pytest.raises(ConfigError, match="row_bytes is a whole number of at least 1, got 0"):
+    with pytest.raises(ConfigError, match="row_bytes must be a whole number of at least 1, got 0"):
         recommended_settings(0)
 
 

@@ -72,7 +72,7 @@ def test_a_late_duplicate_is_noticed_after_all_have_come() -> None:
     ("name", "text"),
     [
         ("rows.docx", r"rows\.docx: the demo reads \.arrow, \.arrows,"),
-        ("away.csv", "there is no file .*away.csv"),
+        ("away.csv", "file not found: .*away.csv"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_told_before_anything_starts(

@@ -106,5 +106,5 @@ def timer_due(properties: Mapping[str, str], store_timestamp: int) -> int | None
 
 def _number(text: str) -> int:
     if not _LONG.fullmatch(text):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"not a number: {text!r}")
     return int(text)

@@ -59,8 +59,8 @@ def _accounts_of(kind: Literal["5", "4"]) -> Iterator[None]:
         what = "users and policies, as Apache's have from 5.3" if kind == "5" else "accounts of 4.x"
         raise CommandFailed(
             "NO_ACCOUNTS", f"the broker at {error.address} has no {what}",
-            "ours have no accounts: TLS with client certificates guards them, see docs/tls.md; for Apache's of 4.x "
-            "there is rocket acl account, for those from 5.3 rocket user and rocket acl grant",
+            "our brokers have no accounts: protect them with TLS and client certificates, see docs/tls.md. For "
+            "Apache 4.x, use rocket acl account; from 5.3 on, use rocket user and rocket acl grant",
             exit_code=EXIT_FAILED,
         ) from error  # fmt: skip
 
@@ -71,7 +71,7 @@ def _secret(variable: str | None, file: Path | None, *, needed: bool) -> str | N
         raise click.UsageError("give one of --password-env and --password-file")
     if variable is not None:
         if not os.environ.get(variable):
-            raise click.UsageError(f"--password-env {variable}: there is no such variable, or it is empty")
+            raise click.UsageError(f"--password-env {variable}: the variable is not set, or it is empty")
         return os.environ[variable]
     if file is not None:
         try:
@@ -81,12 +81,12 @@ def _secret(variable: str | None, file: Path | None, *, needed: bool) -> str | N
     if not needed:
         return None
     if not sys.stdin.isatty():
-        raise click.UsageError("the password: give --password-env or --password-file")
+        raise click.UsageError("no password: give --password-env or --password-file")
     from getpass import getpass
 
     first = getpass("password: ", stream=sys.stderr)
     if getpass("again: ", stream=sys.stderr) != first:
-        raise click.UsageError("the two differ: nothing was done")
+        raise click.UsageError("the two inputs differ: nothing was done")
     return first
 
 
@@ -119,7 +119,7 @@ def show_user(name: str) -> None:
 
 def _no_user(name: str) -> CommandFailed:
     return CommandFailed(
-        "USER_NOT_EXIST", f"no user {name!r}", "rocket user list shows who is there", exit_code=EXIT_NOT_FOUND
+        "USER_NOT_EXIST", f"no user {name!r}", "see the users with rocket user list", exit_code=EXIT_NOT_FOUND
     )
 
 
@@ -163,7 +163,7 @@ def update_user(
 ) -> None:
     password = _secret(password_env, password_file, needed=False)
     if password is None and user_type is None and status is None:
-        raise click.UsageError("nothing to change is named")
+        raise click.UsageError("name at least one setting to change")
     with open_admin(calls=2) as admin, _accounts_of("5"):
         before = [each for each in admin.users(name, cluster=cluster, broker=broker) if each.username == name]
         if not before:
@@ -289,7 +289,7 @@ def revoke(user: str, resource: str | None, cluster: str | None, broker: str | N
         if not found:
             where = "" if resource is None else f" for {resource}"
             raise CommandFailed(
-                "POLICY_NOT_EXIST", f"{subject} has no policy{where}", "rocket acl list shows what there is",
+                "POLICY_NOT_EXIST", f"{subject} has no policy{where}", "see the policies with rocket acl list",
                 exit_code=EXIT_NOT_FOUND,
             )  # fmt: skip
         lines = [f"  {each.decision} {', '.join(each.actions)} on {each.resource}" for each in found]
@@ -399,7 +399,7 @@ def delete_account(access_key_name: str, cluster: str | None, broker: str | None
         names = {each.access_key for each in admin.accounts(cluster=cluster, broker=broker).accounts}
         if access_key_name not in names:
             raise CommandFailed(
-                "USER_NOT_EXIST", f"no account {access_key_name!r}", "rocket acl account list shows who is there",
+                "USER_NOT_EXIST", f"no account {access_key_name!r}", "see the accounts with rocket acl account list",
                 exit_code=EXIT_NOT_FOUND,
             )  # fmt: skip
         if not confirm(printable(f"delete account {access_key_name}"), access_key_name, yes=yes, dry_run=dry_run):

@@ -39,7 +39,7 @@ def _not_found(name: str, broker_id: int | None = None) -> CommandFailed:
     member = "" if broker_id is None else f" with id {broker_id}"
     return CommandFailed(
         "BROKER_NOT_EXIST", f"broker {name!r}{member} is not registered",
-        "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND,
+        "see the registered brokers with rocket broker list", exit_code=EXIT_NOT_FOUND,
     )  # fmt: skip
 
 

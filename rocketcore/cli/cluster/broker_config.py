@@ -32,7 +32,7 @@ def _address(admin: Admin, broker: str, broker_id: int) -> str:
     if broker_id not in members:
         raise CommandFailed(
             "BROKER_NOT_EXIST", f"broker {broker!r} with id {broker_id} is not registered",
-            "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND,
+            "see the registered brokers with rocket broker list", exit_code=EXIT_NOT_FOUND,
         )  # fmt: skip
     return members[broker_id]
 
@@ -89,6 +89,6 @@ def set_config(broker: str, name: str, value: str, broker_id: int) -> None:
         code, what = ("REFUSED", "kept") if now == before[name] else ("TAKEN_OTHERWISE", "took it as")
         raise CommandFailed(
             code, f"{name}={value}: broker {broker} {what} {now}",
-            "check the form of the value, and whether the setting counts from the next start on only",
+            "check the format of the value, and whether the setting takes effect only at the next start",
         )  # fmt: skip
     show_object(result | {"value": now})

@@ -78,7 +78,7 @@ def describe(cluster: str | None) -> None:
 def no_cluster(name: str | None) -> CommandFailed:
     return CommandFailed(
         "CLUSTER_NOT_EXIST", f"no broker of cluster {name!r} is registered",
-        "rocket cluster list shows what there is", exit_code=EXIT_NOT_FOUND,
+        "see the clusters with rocket cluster list", exit_code=EXIT_NOT_FOUND,
     )  # fmt: skip
 
 

@@ -197,7 +197,7 @@ def create(
         except GroupExists as error:
             raise CommandFailed(
                 "GROUP_EXISTS", f"group {group!r} is on {', '.join(error.brokers)}: nothing was changed",
-                "rocket group update changes it",
+                "change it with rocket group update",
             ) from None  # fmt: skip
         found = admin.group_configs(group)
     if not made.created:
@@ -260,12 +260,14 @@ def update(
         named["consume"] = consume
     modes: dict[str, Literal["pull", "pop"]] = dict.fromkeys(popped, "pop")
     if both := modes.keys() & set(pulled):
-        raise click.UsageError(f"--pop and --pull of {', '.join(sorted(both))}: a group reads a topic in one way")
+        raise click.UsageError(
+            f"--pop and --pull exclude each other for {', '.join(sorted(both))}: a group reads a topic in one way"
+        )
     modes |= dict.fromkeys(pulled, "pull")
     if broker is not None and modes:
         raise click.UsageError("--pop and --pull are for every broker of the topic, not for one (--broker)")
     if not named and not modes:
-        raise click.UsageError("nothing to change is named")
+        raise click.UsageError("name at least one setting to change")
     with open_admin(calls=2 + 2 * len(modes)) as admin, brokers_named():
         before = admin.group_configs(group, broker=broker)
         read_before = {topic: admin.request_modes(group, topic) for topic in modes}
@@ -316,7 +318,7 @@ def _update_plan(group: str, changes: Mapping[str, dict[str, dict[str, Any]]], *
 def delete(group: str, keep_offsets: bool, yes: bool, dry_run: bool) -> None:
     if is_system_group(group):
         raise CommandFailed(
-            "NO_PERMISSION", f"{group} is a group of the system: brokers need it", exit_code=EXIT_NOT_ALLOWED
+            "NO_PERMISSION", f"{group} is a system group, which brokers need", exit_code=EXIT_NOT_ALLOWED
         )
     with open_admin(calls=4) as admin:
         brokers = list(admin.group_configs(group))

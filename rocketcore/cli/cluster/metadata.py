@@ -42,7 +42,7 @@ def export_metadata(cluster: str | None) -> None:
 
     form = current().output
     if form in ("yaml", "csv", "name"):
-        raise click.UsageError(f"-o {form}: it is a JSON object, which rocket cluster import reads")
+        raise click.UsageError(f"-o {form}: the output is a JSON object for rocket cluster import")
     with open_admin() as admin:
         try:
             found = admin.export_metadata(cluster)
@@ -82,8 +82,8 @@ def import_metadata(file: str, cluster: str | None, yes: bool, dry_run: bool) ->
         what = [f"{row.kind} {row.name} on {row.broker}: {', '.join(row.differences())}" for row in left[:_NAMED]]
         more = f"; and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         raise CommandFailed(
-            "PARTLY_DONE", f"brokers did not keep what they were told: {'; '.join(what)}{more}",
-            "a broker of an older release does not have every setting", exit_code=EXIT_PARTLY,
+            "PARTLY_DONE", f"brokers did not keep the settings: {'; '.join(what)}{more}",
+            "an older broker does not have every setting", exit_code=EXIT_PARTLY,
         )  # fmt: skip
 
 

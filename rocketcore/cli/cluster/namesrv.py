@@ -44,7 +44,7 @@ def get_config(name: str | None, each: bool, diff: bool) -> None:
 def _no_setting(name: str) -> CommandFailed:
     return CommandFailed(
         "NOT_FOUND", f"no name server has a setting {name!r}",
-        "rocket namesrv config get shows them all", exit_code=EXIT_NOT_FOUND,
+        "see all settings with rocket namesrv config get", exit_code=EXIT_NOT_FOUND,
     )  # fmt: skip
 
 
@@ -93,9 +93,9 @@ def set_config(name: str, value: str) -> None:
             (kept if unchanged else other).append(f"{said} at {address}")
     if other:
         where = ", ".join([*other, *kept])
-        raise CommandFailed("TAKEN_OTHERWISE", f"{name}={value} was taken as {where}", "check the form of the value")
+        raise CommandFailed("TAKEN_OTHERWISE", f"{name}={value} was taken as {where}", "check the format of the value")
     if kept:
-        raise CommandFailed("REFUSED", f"name servers kept {name}={', '.join(kept)}", "check the form of the value")
+        raise CommandFailed("REFUSED", f"name servers kept {name}={', '.join(kept)}", "check the format of the value")
     for address, error in failures.items():
         progress(f"name server {address} does not say what it took: {error}")
     values = {config.get(name) for config in before.values()}
@@ -134,7 +134,7 @@ def _no_key(namespace: str, key: str) -> CommandFailed:
 @click.argument("value")
 def set_kv(namespace: str, key: str, value: str) -> None:
     if not namespace or not key:  # a variable that was not set, hardly a name
-        raise click.UsageError("an empty name: give NAMESPACE and KEY")
+        raise click.UsageError("a name is empty: give NAMESPACE and KEY")
     with open_admin(calls=2) as admin:
         before = admin.get_kv(namespace, key)
         admin.put_kv(namespace, key, value)

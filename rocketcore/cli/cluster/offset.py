@@ -55,7 +55,7 @@ def reset_target(text: str, now_millis: int) -> ResetTarget:
         return datetime.fromtimestamp(parse_time(text[1:], now_millis) / 1000, UTC)
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not earliest, latest, @TIME, an offset N, or a shift +N or -N")
+        raise ValueError(f"{text!r} is not a position: give earliest, latest, @TIME, an offset N, or a shift +N or -N")
     return OffsetShift(int(text)) if match[1] else int(text)
 
 
@@ -90,7 +90,7 @@ def _move(group: str, topic: str, target: ResetTarget, queues: tuple[str, ...], 
     """Show what is planned, ask, do it, and show what was done."""
     if topic.startswith(DLQ_TOPIC_PREFIX):
         # A broker of 5.x would take no more commits until a pull, which nobody makes here.
-        raise click.UsageError(f"{topic}: its offset is how far redrives are, and is not reset")
+        raise click.UsageError(f"{topic}: this offset marks the progress of redrives and cannot be reset")
     with open_admin(calls=2 + bool(queues)) as admin:
         only = _named(queues, admin.queues(topic)) if queues else None
         plan = admin.plan_reset(group, topic, target, queues=only)
@@ -181,7 +181,7 @@ def _named(texts: Iterable[str], queues: Iterable[MessageQueue]) -> set[MessageQ
     for text in texts:
         match = _QUEUE.fullmatch(text)
         if match is None:
-            raise click.UsageError(f"--queue {text}: a queue is BROKER/ID or ID")
+            raise click.UsageError(f"--queue {text}: give a queue as BROKER/ID or ID")
         meant = {each for each in queues if each.queue_id == int(match[2]) and match[1] in (None, each.broker)}
         if not meant:
             raise click.UsageError(f"--queue {text}: the topic has no such queue to read")

@@ -145,7 +145,7 @@ def create(
 ) -> None:
     named = named_values(attributes, "--attribute")
     if topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
-        raise click.UsageError(f"{topic}: brokers make retry and dead-letter topics, when a group needs one")
+        raise click.UsageError(f"{topic}: brokers create retry and dead-letter topics when a group needs them")
     with open_admin(calls=3) as admin, brokers_named():
         try:
             made = admin.create_topic(
@@ -163,7 +163,7 @@ def create(
         except TopicExists as error:
             raise CommandFailed(
                 "TOPIC_EXISTS", f"topic {topic!r} is on {', '.join(error.brokers)}: nothing was changed",
-                "rocket topic update changes it, --broker creates it on one more broker",
+                "change it with rocket topic update, or create it on one more broker with --broker",
             ) from None  # fmt: skip
     from rocketcore.protocol.bodies.topic import TopicConfig
 
@@ -191,7 +191,10 @@ def brokers_named() -> Iterator[None]:
         if isinstance(error, NoBrokerRegistered):
             raise
         raise CommandFailed(
-            "BROKER_NOT_EXIST", str(error), "rocket broker list shows who is", exit_code=EXIT_NOT_FOUND
+            "BROKER_NOT_EXIST",
+            str(error),
+            "see the registered brokers with rocket broker list",
+            exit_code=EXIT_NOT_FOUND,
         ) from None
 
 
@@ -230,7 +233,7 @@ def update(
     named = {name: value for name, value in wanted.items() if value is not None}
     added = named_values(attributes, "--attribute")
     if not named and not added:
-        raise click.UsageError("nothing to change is named")
+        raise click.UsageError("name at least one setting to change")
     with open_admin(calls=3) as admin, brokers_named():
         before = admin.topic_configs(topic, cluster=cluster, broker=broker)
         after = {name: replace(config, **named) for name, config in before.items()}
@@ -325,7 +328,7 @@ def delete(topic: str, cluster: str | None, yes: bool, dry_run: bool) -> None:
         own = {name for route in routes for data in route.broker_datas for name in (data.broker_name, data.cluster)}
         if topic_kind(topic, own) == "system":
             raise CommandFailed(
-                "NO_PERMISSION", f"{topic} is a topic of the system: brokers need it", exit_code=EXIT_NOT_ALLOWED
+                "NO_PERMISSION", f"{topic} is a system topic, which brokers need", exit_code=EXIT_NOT_ALLOWED
             )
         brokers = _owners(routes, topic, cluster)
         try:
@@ -349,7 +352,7 @@ def _owners(routes: list[TopicRouteData], topic: str, cluster: str | None) -> li
     if not found:
         raise CommandFailed(
             "TOPIC_NOT_EXIST", f"topic {topic!r} is not in cluster {cluster!r}",
-            "rocket topic route shows where it is", exit_code=EXIT_NOT_FOUND,
+            "see its brokers with rocket topic route", exit_code=EXIT_NOT_FOUND,
         )  # fmt: skip
     return sorted(found)
 

@@ -120,7 +120,7 @@ def consume(
     if failed:
         raise CommandFailed(
             "EXEC_FAILED",
-            f"{program} failed for {failed} of {counted(consumed + failed, 'message')}: they come again later",
+            f"{program} failed for {failed} of {counted(consumed + failed, 'message')}: they will be delivered again",
             exit_code=EXIT_PARTLY if consumed else EXIT_FAILED,
         )
     if enough:
@@ -143,7 +143,7 @@ def _program(text: str | None) -> list[str] | None:
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint="--exec") from error
     if not words or shutil.which(words[0]) is None:
-        raise click.BadParameter(f"{text!r}: there is no such program", param_hint="--exec")
+        raise click.BadParameter(f"program not found: {text!r}", param_hint="--exec")
     return words
 
 
@@ -249,12 +249,12 @@ def parse_range(text: str, now_millis: int) -> Callable[[int, int, Callable[[int
 
 
 def _check_order(text: str, begin: _Edge, stop: _Edge) -> None:
-    """Raise ValueError for a range that ends before it begins, whatever a queue holds."""
+    """Raise ValueError for a range that begins after its end, whatever a queue holds."""
     if begin.kind == stop.kind and begin.number > stop.number:
         said = f" ({timestamp(begin.number)} and {timestamp(stop.number)})" if begin.kind == "time" else ""
-        raise ValueError(f"{text!r} ends before it begins{said}")
+        raise ValueError(f"{text!r} begins after its end{said}")
     if (begin, stop) == (_Edge("end", 0), _Edge("start", 0)):
-        raise ValueError(f"{text!r} ends before it begins")
+        raise ValueError(f"{text!r} begins after its end")
 
 
 def _split_range(text: str) -> tuple[str, str, str]:
@@ -357,8 +357,8 @@ def tail(
 def _unreadable(positions: dict[MessageQueue, int]) -> CommandFailed:
     where = ", ".join(f"{queue.topic} {queue.broker}/{queue.queue_id}@{at}" for queue, at in sorted(positions.items()))
     return CommandFailed(
-        "UNREADABLE", f"nothing came for {STALLED_SECONDS:g} s from {where}",
-        "its broker answers, but does not give these messages: its log says why", exit_code=EXIT_PARTLY,
+        "UNREADABLE", f"received nothing for {STALLED_SECONDS:g} s from {where}",
+        "the broker answers, but does not send these messages: check its log", exit_code=EXIT_PARTLY,
     )  # fmt: skip
 
 
@@ -379,7 +379,7 @@ def _printer(line_format: str | None) -> Callable[[ReceivedMessage], bool]:
     check_stream_form()
     if line_format is not None:
         if current().output in ("json", "jsonl"):
-            raise click.UsageError("--format is a line of text, and -o json an object: they exclude each other")
+            raise click.UsageError("--format and -o json exclude each other")
         try:
             text = compile_format(line_format)
         except ValueError as error:

@@ -57,7 +57,7 @@ def format_of(name: str, given: str | None) -> str:
         return "jsonl"
     suffix = Path(name).suffix.lower()
     if suffix not in _SUFFIXES:
-        raise ValueError(f"{name!r} does not tell its format, as .parquet, .arrow and .jsonl would: give --format")
+        raise ValueError(f"{name!r} has no known suffix (.parquet, .arrow, .jsonl): give --format")
     return _SUFFIXES[suffix]
 
 
@@ -68,7 +68,7 @@ def require_pyarrow(form: str) -> None:
         import pyarrow  # noqa: F401
     except ImportError as error:
         raise CommandFailed(
-            "NOT_INSTALLED", f"{form} needs {error.name}", "pip install 'rocketcore[arrow]'; jsonl needs nothing"
+            "NOT_INSTALLED", f"{form} needs {error.name}", "pip install 'rocketcore[arrow]'; jsonl needs no package"
         ) from error
 
 
@@ -129,7 +129,7 @@ def count_messages(path: Path, form: str) -> int:
             while data := file.read(_READ_BYTES):
                 lines, last = lines + data.count(b"\n"), data[-1:]
         if last != b"\n":
-            raise ValueError("its last line has no end")
+            raise ValueError("its last line is cut off")
         return lines
     import pyarrow.parquet as pq
     from pyarrow import dataset

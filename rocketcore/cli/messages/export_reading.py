@@ -188,7 +188,8 @@ def _fill_lines(file: JsonlFile, state: ExportState, settings: Settings, part_by
                     where = f"{topic} {stretch.broker}/{stretch.queue_id}"
                     raise CommandFailed(
                         "OUT_OF_ORDER", f"{where}: offset {message.offset} came where {stretch.next} was next",
-                        "the topic was made anew meanwhile, or its broker answers wrongly: its log may say",
+                        "the topic was deleted and created again meanwhile, or its broker answers wrongly: check the "
+                        "broker's log",
                         exit_code=EXIT_PARTLY,
                     )  # fmt: skip
                 file.add(json_text(message_object(message)).encode() + b"\n")
@@ -206,5 +207,5 @@ def _fill_lines(file: JsonlFile, state: ExportState, settings: Settings, part_by
             yield count  # also 0: what is pending does not wait for more
             if left and time.monotonic() - moved_at > longest:
                 where = ", ".join(f"{queue}@{stretch.next}" for queue, stretch in left.items())
-                raise CommandFailed("UNREADABLE", f"nothing came for {longest:g} s from {where}",
-                                    "the log of its broker says why", exit_code=EXIT_PARTLY)  # fmt: skip
+                raise CommandFailed("UNREADABLE", f"received nothing for {longest:g} s from {where}",
+                                    "check the log of its broker", exit_code=EXIT_PARTLY)  # fmt: skip

@@ -52,7 +52,7 @@ def compile_format(text: str) -> Callable[[ReceivedMessage], str]:
     """Return the function that a format means; raises ValueError naming what it does not know."""
     unknown = [match[0] for match in _PART.finditer(text) if match[1] and match[1] not in _FIELDS]
     if unknown:
-        raise ValueError(f"{unknown[0]} means nothing")
+        raise ValueError(f"{unknown[0]} is unknown")
 
     def show(message: ReceivedMessage) -> str:
         def part(match: re.Match[str]) -> str:

@@ -350,11 +350,11 @@ def _roles(schema: pa.Schema, given: Mapping[str, str], tag: str | None) -> tupl
     if given:
         for role, name in given.items():
             if name not in schema.names:
-                raise ConfigError(f"there is no column {name!r}; there are {', '.join(schema.names)}")
+                raise ConfigError(f"no column {name!r}; the columns are {', '.join(schema.names)}")
             own = spelled(role, WRITTEN_COLUMNS)
             if own is None or is_system_column(own, topic_named=True):
                 known = [known for known in WRITTEN_COLUMNS if not is_system_column(known, topic_named=True)]
-                raise ConfigError(f"a message has no column {role!r}; there are {', '.join(known)}")
+                raise ConfigError(f"messages have no column {role!r}; there are {', '.join(known)}")
             roles[own] = name
         left_out = [name for name in schema.names if name not in given.values()]
     else:
@@ -363,12 +363,12 @@ def _roles(schema: pa.Schema, given: Mapping[str, str], tag: str | None) -> tupl
             if is_system_column(name, topic_named=True):
                 left_out.append(name)
             elif known_as is None or known_as in roles:
-                what = "means nothing to a message" if known_as is None else "is there twice"
+                what = "cannot be sent with a message" if known_as is None else "is there twice"
                 raise ConfigError(f"column {name!r} {what}: --column ROLE=NAME names those to take, as body={name}")
             else:
                 roles[known_as] = name
     if "body" not in roles:
-        raise ConfigError(f"there is no column body among {', '.join(schema.names)}: --column body=NAME names it")
+        raise ConfigError(f"no column body among {', '.join(schema.names)}: name it with --column body=NAME")
     if tag is not None and "tags" in roles:
         left_out.append(roles.pop("tags"))
     return roles, left_out
@@ -383,7 +383,7 @@ def open_columns(file: BinaryIO, form: str, given: Mapping[str, str], tag: str |
     except ConfigError:  # which is a ValueError as well
         raise
     except unreadable() as error:
-        raise DamagedFile(f"it is no {form} file: {error_text(error)}") from error
+        raise DamagedFile(f"not a valid {form} file: {error_text(error)}") from error
 
 
 def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> ColumnSource:

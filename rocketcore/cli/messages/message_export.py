@@ -107,7 +107,8 @@ def export_messages(
     summary_form = current().output
     if output is None and summary_form != "table":
         raise click.UsageError(
-            f"-o {summary_form} is the form of the summary, which there is with -o FILE: --format is that of messages"
+            f"-o {summary_form} is the format of the summary, which needs -o FILE; --format sets the format of the "
+            "messages"
         )
     output = output or "-"
     if output != "-":
@@ -123,13 +124,11 @@ def export_messages(
         raise click.UsageError(str(error)) from error
     if form == "jsonl":
         if hosts or not properties:
-            raise click.UsageError(
-                "--hosts and --no-properties are for columns: a line of jsonl has what consume shows"
-            )
+            raise click.UsageError("--hosts and --no-properties need parquet or arrow: jsonl has fixed fields")
     else:
         require_pyarrow(form)
         if output == "-" and sys.stdout.isatty():
-            raise click.UsageError(f"{form} is nothing for a terminal: give -o FILE, or lead stdout elsewhere")
+            raise click.UsageError(f"{form} cannot be shown on a terminal: give -o FILE, or redirect stdout")
     asked = {
         "topic": topic, "format": form, "range": text, "tag": tag, "queues": sorted(queues),
         "properties": properties, "hosts": hosts,
@@ -151,8 +150,8 @@ def export_messages(
 def _require_file(path: Path) -> None:
     """Raise CommandFailed for what is there and no regular file: it would be replaced, not written to."""
     if what := odd_kind(path):
-        raise CommandFailed("NO_FILE", f"{path} is no regular file: {what}",
-                            "-o - is stdout, and > PLACE leads it anywhere")  # fmt: skip
+        raise CommandFailed("NO_FILE", f"{path} is not a regular file: {what}",
+                            "write to stdout with -o -, and redirect it with > PLACE")  # fmt: skip
 
 
 def _span(since: str | None, until: str | None) -> str:
@@ -275,7 +274,7 @@ class _Target(ABC):
         if lost:
             raise CommandFailed(
                 "LEFT_OUT", f"{counted(lost, 'message')} left out: damaged at the broker, or deleted",
-                "the broker's log names the file and the position of each that is damaged", exit_code=EXIT_PARTLY,
+                "the broker's log names the file and position of each damaged message", exit_code=EXIT_PARTLY,
             )  # fmt: skip
 
     def _file(self, file: Growing, written: Path | None) -> ExportFile:
@@ -362,7 +361,7 @@ class _File(_Target, AbstractContextManager["_File"]):
         noted = None if self._restart else self._notes.load()
         if noted is None:
             if self._path.exists() and not self._restart:
-                raise CommandFailed("EXISTS", f"{self._path} is there already", "--restart replaces it")
+                raise CommandFailed("EXISTS", f"{self._path} exists already", "replace it with --restart")
             self._state = self._plan(client)
             self._notes.save(self._state)
         else:
@@ -404,7 +403,7 @@ class _File(_Target, AbstractContextManager["_File"]):
             raise self._damaged(path, error_text(error)) from error
 
     def _damaged(self, path: Path, why: str) -> CommandFailed:
-        return CommandFailed("DAMAGED", f"{path} is not what was written: {why}", "--restart begins anew")
+        return CommandFailed("DAMAGED", f"{path} is not the file that was written: {why}", "start again with --restart")
 
     def _check(self, noted: ExportState, client: LoopClient) -> None:
         """Refuse to go on with something else, and where the cluster has not what was to be exported."""
@@ -417,7 +416,7 @@ class _File(_Target, AbstractContextManager["_File"]):
                 now = "is gone" if limits is None else f"ends at {limits.end}"
                 raise CommandFailed(
                     "CHANGED", f"{stretch.queue(topic)} {now}, and {self._path} was to have it up to {stretch.end}",
-                    "a broker that is away comes back; for a topic that was made anew --restart begins anew",
+                    "a broker that is away comes back; for a topic that was made anew start again with --restart",
                 )  # fmt: skip
 
     def _note(self) -> None:

@@ -32,11 +32,11 @@ _MOST: Final = 64
 @click.option("--topic", help="Topic of the message.")
 def get(id_or_topic: str, place: str | None, topic: str | None) -> None:
     if place is not None and topic is not None:
-        raise click.UsageError("with --at the topic is the argument: --topic is for an id")
+        raise click.UsageError("with --at, give the topic as the argument, not with --topic")
     if place is None and topic is None and not is_offset_id(id_or_topic):
         raise click.UsageError(
-            f"{id_or_topic!r} is no offset id: give --at BROKER/QUEUE/OFFSET for a message of the topic of that name, "
-            "or --topic TOPIC for a message with that id"
+            f"{id_or_topic!r} is not an offset id: if it is a topic, give --at BROKER/QUEUE/OFFSET; if it is another "
+            "message id, give --topic TOPIC"
         )
     with open_admin() as admin:
         if place is None:
@@ -44,7 +44,9 @@ def get(id_or_topic: str, place: str | None, topic: str | None) -> None:
         else:
             match = _PLACE.fullmatch(place)
             if match is None:
-                raise click.UsageError(f"--at {place}: a place is BROKER/QUEUE/OFFSET, for example broker-a/0/17")
+                raise click.UsageError(
+                    f"--at {place}: give a position as BROKER/QUEUE/OFFSET, for example broker-a/0/17"
+                )
             message = admin.message_at(MessageQueue(id_or_topic, match[1], int(match[2])), int(match[3]))
     show_object(message_object(message), name="msg_id")
 
@@ -63,7 +65,7 @@ def get(id_or_topic: str, place: str | None, topic: str | None) -> None:
 def find(topic: str, key: str | None, tag: str | None, since: int | None, until: int | None, count: int) -> None:
     if (key is None) == (tag is None):
         raise click.UsageError(
-            "give one of --key and --tag; messages of a time are shown by: rocket tail TOPIC --since 10m -e"
+            "give --key or --tag; to see the messages of a time, run: rocket tail TOPIC --since 10m -e"
         )
     if since is not None and until is not None and since > until:
         raise click.UsageError(f"--since {timestamp(since)} is later than --until {timestamp(until)}")

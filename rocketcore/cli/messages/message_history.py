@@ -26,7 +26,7 @@ _topic = click.option("--topic", help="Topic of the message. Not needed for an o
 
 def _message(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:
     if topic is None and not is_offset_id(message_id):
-        raise click.UsageError(f"{message_id!r} is no offset id: give --topic TOPIC for a message with that id")
+        raise click.UsageError(f"{message_id!r} is not an offset id: give --topic TOPIC too")
     return admin.view_message(topic, message_id)
 
 
@@ -46,8 +46,8 @@ def status(message_id: str, topic: str | None, group: str | None) -> None:
         states = [each for each in states if each.group == group]
         if not states:
             raise CommandFailed(
-                "GROUP_NOT_EXIST", f"group {group!r} has no part in topic {message.queue.topic}",
-                "rocket group list shows what there is", exit_code=EXIT_NOT_FOUND,
+                "GROUP_NOT_EXIST", f"group {group!r} does not consume topic {message.queue.topic}",
+                "see the groups with rocket group list", exit_code=EXIT_NOT_FOUND,
             )  # fmt: skip
     show_rows(
         [
@@ -112,10 +112,10 @@ def resend(message_id: str, topic: str | None, group: str, client_id: str | None
             if not members:
                 raise CommandFailed(
                     "CONSUMER_NOT_ONLINE", f"no member of group {group!r} is connected",
-                    "rocket group clients shows who is", exit_code=EXIT_NOT_FOUND,
+                    "see its members with rocket group clients", exit_code=EXIT_NOT_FOUND,
                 )  # fmt: skip
             if len(members) > 1:
-                raise click.UsageError(f"which member: give --client, one of {', '.join(members)}")
+                raise click.UsageError(f"give --client, one of {', '.join(members)}")
             client_id = members[0]
         result = admin.consume_directly(group, client_id, message)
     row = directly_row(message, group, client_id, result)

@@ -146,7 +146,7 @@ def import_messages(
         opened = sys.stdin.buffer if file == "-" else _opened(file, stack)
         pipe = file == "-" or not stat.S_ISREG(os.fstat(opened.fileno()).st_mode)
         if pipe and notes is not None:
-            raise click.UsageError("--progress is for a file: nobody knows where another pipe would go on")
+            raise click.UsageError("--progress needs a file: an import from a pipe cannot be continued")
         if pipe:
             opened = as_it_comes(None if file == "-" else opened)
         opened, compression = unpacked(opened)
@@ -155,9 +155,11 @@ def import_messages(
             raise click.BadParameter(f"{printable(file)}: it is {form}, compressed with {compression}: unpack it first",
                                      param_hint="FILE")  # fmt: skip
         if form == "jsonl" and given:
-            raise click.UsageError("--column is for parquet and arrow: a line of jsonl names its fields itself")
+            raise click.UsageError("--column needs parquet or arrow: a line of jsonl names its fields itself")
         if form == "parquet" and pipe:
-            raise click.UsageError("parquet is read from its end: give a file, or send arrow or jsonl through the pipe")
+            raise click.UsageError(
+                "parquet cannot be read from a pipe: give a file, or send arrow or jsonl through the pipe"
+            )
         if form != "jsonl":
             require_pyarrow(form)
         record: ProgressFile[_State] | None = None
@@ -195,11 +197,11 @@ def _locked(path: Path, stack: contextlib.ExitStack) -> ProgressFile[_State]:
     try:
         return stack.enter_context(ProgressFile(path, _KIND, _State))
     except OSError as error:
-        raise _not_noted(path, error, "--progress FILE notes it elsewhere") from error
+        raise _not_noted(path, error, "give another file with --progress FILE") from error
 
 
 def _not_noted(path: Path, error: OSError, hint: str) -> CommandFailed:
-    return CommandFailed("OS_ERROR", f"how far it is cannot be noted in {path}: {error.strerror}", hint)
+    return CommandFailed("OS_ERROR", f"cannot save the progress in {path}: {error.strerror}", hint)
 
 
 class _Pace:
@@ -283,7 +285,7 @@ class _Import:
             lines = behind + 1 if read.length else 0
             if read != Checksum(state.length, state.crc32):
                 raise CommandFailed("CHANGED", f"the part of {self._shown} that was sent has changed since",
-                                    "--restart begins anew")  # fmt: skip
+                                    "start again with --restart")  # fmt: skip
             self._source = LineSource(
                 self._file, self._topic, self._tag, read, behind,
                 pipe=self._pipe, leaves=lambda: self._leaving.asked,
@@ -294,8 +296,8 @@ class _Import:
             lines = self._source.rows
         if self._record is not None and lines is not None and state.rows > lines:
             what = f"{counted_are(state.rows, 'message')} sent, of {lines}"
-            raise CommandFailed("DAMAGED", f"the notes in {self._record.path} cannot be used: {what}",
-                                "--restart begins anew")  # fmt: skip
+            raise CommandFailed("DAMAGED", f"the progress in {self._record.path} cannot be used: {what}",
+                                "start again with --restart")  # fmt: skip
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
@@ -374,8 +376,8 @@ class _Import:
         )
         if summary.not_safe:
             raise CommandFailed(
-                "NOT_OK", f"{counted(summary.not_safe, 'batch')} stored, but not as safely as asked for",
-                "not flushed, or not copied to a slave: the brokers' logs say which", exit_code=EXIT_PARTLY,
+                "NOT_OK", f"{counted(summary.not_safe, 'batch')} stored, but less safely than requested",
+                "they are not flushed, or not copied to a slave: see the brokers' logs", exit_code=EXIT_PARTLY,
             )  # fmt: skip
 
     def _send_all(self, client: LoopClient, sends: _Sends, pace: _Pace, shown: Callable[[], object]) -> None:
@@ -428,7 +430,7 @@ class _Import:
             self._record.save(state)
         except OSError as error:
             state.rows, state.length, state.crc32 = before
-            raise _not_noted(self._record.path, error, "make room there, or let it be written to") from error
+            raise _not_noted(self._record.path, error, "free some space there, or make it writable") from error
 
     def _sends(self, client: LoopClient, group: str) -> _Sends:
         from rocketcore.cli.messages.cluster_client import patience

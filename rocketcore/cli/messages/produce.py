@@ -117,8 +117,8 @@ def produce(
             raise
     progress(f"{counted(sent, 'message')} sent to {topic}")
     if not_ok:
-        raise CommandFailed("NOT_OK", f"{not_ok} of {sent} messages are stored, but not as safely as asked for",
-                            "the status of each tells why", exit_code=EXIT_PARTLY)  # fmt: skip
+        raise CommandFailed("NOT_OK", f"{not_ok} of {sent} messages are stored, but less safely than requested",
+                            "see the status of each message", exit_code=EXIT_PARTLY)  # fmt: skip
 
 
 def _show_result(result: SendResult) -> bool:

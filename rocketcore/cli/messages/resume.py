@@ -28,7 +28,7 @@ __all__ = ["ProgressFile", "check_same", "odd_kind", "open_own", "sync_folder", 
 
 StateT = TypeVar("StateT", bound=msgspec.Struct)
 
-_ANEW: Final = "--restart begins anew"
+_ANEW: Final = "start again with --restart"
 
 
 @contextlib.contextmanager
@@ -62,7 +62,7 @@ def open_own(path: Path) -> int:
             return fd
         os.close(fd)
         what = "it is a pipe, a socket or a device"
-    raise CommandFailed("NO_FILE", f"{path} is no regular file: {what}", "remove it, if it is nobody's")
+    raise CommandFailed("NO_FILE", f"{path} is not a regular file: {what}", "remove it, if nothing uses it")
 
 
 def odd_kind(path: Path) -> str:
@@ -107,7 +107,7 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 os.close(fd)
-                raise CommandFailed("BUSY", f"{self.path} is in use: another process is at work on it") from error
+                raise CommandFailed("BUSY", f"{self.path} is in use: another process uses it") from error
             # Between the two calls another process may have replaced or removed it.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(self.path)):
@@ -137,7 +137,7 @@ class ProgressFile(AbstractContextManager["ProgressFile[StateT]"], Generic[State
                 raise ValueError("the checksum is wrong")
             return msgspec.json.decode(notes.state, type=self._type)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:  # also for what a state refuses
-            raise CommandFailed("DAMAGED", f"the notes in {self.path} cannot be used: {error}", _ANEW) from error
+            raise CommandFailed("DAMAGED", f"the progress in {self.path} cannot be used: {error}", _ANEW) from error
 
     def save(self, state: StateT) -> None:
         """Replace the notes, durably; after a failure the old ones are there.
@@ -208,7 +208,7 @@ def check_same(path: Path, noted: _Begun, asked: dict[str, Any], namesrv: Sequen
     for name, then, now in differences:
         raise CommandFailed(
             "OTHERWISE", f"{path} was begun with {name} {_shown(then)}, not {_shown(now)}",
-            f"give the same as then, and it goes on; {_ANEW}",
+            f"to continue, give the same options as before; {_ANEW}",
         )  # fmt: skip
 
 

@@ -145,5 +145,5 @@ class Missing:
         if count:
             raise CommandFailed(
                 "LEFT_OUT", f"{counted(count, 'message')} left out: damaged at the broker, or deleted",
-                "the broker's log names the file and the position of each that is damaged", exit_code=EXIT_PARTLY,
+                "the broker's log names the file and position of each damaged message", exit_code=EXIT_PARTLY,
             )  # fmt: skip

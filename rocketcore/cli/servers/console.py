@@ -118,11 +118,11 @@ def _of_contexts() -> dict[str, ClusterSettings]:
     found = {}
     for name in sorted(file.names, key=lambda name: name != in_use):
         if "namesrv" not in file.context(name):
-            raise ConfigError(f"{file.path}: context {name!r} names no cluster: namesrv is missing")
+            raise ConfigError(f"{file.path}: context {name!r} has no cluster: namesrv is missing")
         its = Settings(context_option=name)
         found[name] = ClusterSettings(namesrv=its.namesrv, tls=its.tls, **its.credentials)
     if not found:
-        raise ConfigError(f"{file.path} has no contexts: rocket context add makes one")
+        raise ConfigError(f"{file.path} has no contexts: create one with rocket context add")
     return found
 
 

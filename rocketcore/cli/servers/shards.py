@@ -77,7 +77,7 @@ def check_reach(config: BrokerConfig, store: StoreConfig, count: int) -> None:
         raise CommandFailed(
             "OUT_OF_REACH",
             f"{what} of the name {config.broker_name} would leave out the messages in {', '.join(map(str, logs))}",
-            "start as many shards as before; --leave-messages starts without these messages",
+            "start as many shards as before, or start without these messages with --leave-messages",
             exit_code=EXIT_NOT_ALLOWED,
         )
 

@@ -243,7 +243,7 @@ def _console(
     """Serve the console of a broker's cluster where one is asked for; yield what is said of it."""
     if not at:
         if readonly or auth is not None:
-            raise click.UsageError("--console-readonly and --console-auth are of --console")
+            raise click.UsageError("--console-readonly and --console-auth need --console")
         yield {}
         return
     from rocketcore.cli.servers.console import accounts_of, running_console
@@ -350,8 +350,8 @@ def refuse_tls() -> None:
     settings = current()
     if settings.tls_option or settings.tls_insecure or settings.tls_ca or settings.tls_cert or settings.tls_key:
         raise click.UsageError(
-            "--tls… are for clients: a server takes tls.server.mode, tls.server.certPath and tls.server.keyPath from "
-            "the file of -c or ROCKETCORE_TLS_… variables, see docs/tls.md"
+            "--tls… options are for clients. For a server, set tls.server.mode, tls.server.certPath and "
+            "tls.server.keyPath in the file of -c or in ROCKETCORE_TLS_… variables, see docs/tls.md"
         )
 
 
@@ -429,7 +429,7 @@ def _naming(where: Callable[[str], str]) -> Iterator[None]:
         yield
     except BadSetting as error:
         raise CommandFailed(
-            "BAD_SETTING", f"{where(error.name)}: {error}", "correct it or take it out", exit_code=EXIT_USAGE
+            "BAD_SETTING", f"{where(error.name)}: {error}", "correct it or remove it", exit_code=EXIT_USAGE
         ) from error
     except PortNotOpened as error:
         raise CommandFailed("OS_ERROR", f"{where(error.name)}: {error.strerror}", port_hint(error)) from error
@@ -451,5 +451,5 @@ def check_bind(address: str, insecure: bool) -> None:
 
     if not insecure and not is_loopback(address):
         raise ConfigError(
-            f"{address} can be reached from other machines, and nothing asks who they are: --insecure allows it"
+            f"{address} can be reached from other machines without authentication: allow it with --insecure"
         )

@@ -59,8 +59,8 @@ def verify(folder: Path, repair: bool, config_file: Path | None) -> int:
     _show(report, before.lost, given_up, [damage for damage in mended if damage not in gone])
     if repair and not report.is_whole and not is_told:
         # With another size than the broker's the log would be of no use to it any more.
-        raise CommandFailed("SIZE_UNKNOWN", f"{folder} is not repaired: the size of its log's files is not known",
-                            "give mappedFileSizeCommitLog of its broker in the file of -c")  # fmt: skip
+        raise CommandFailed("SIZE_UNKNOWN", f"{folder} cannot be repaired: the size of its log files is unknown",
+                            "set mappedFileSizeCommitLog of the broker in the file of -c")  # fmt: skip
     if not report.is_whole:
         return EXIT_FAILED
     return EXIT_PARTLY if given_up and before.lost else 0

@@ -56,7 +56,7 @@ class _Command(PipeAware):
             given = ctx.params.get(parameter.name or "")
             for text in given if isinstance(given, tuple) else (given,):
                 if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
-                    raise click.BadParameter(f"{text!r} is not text in the encoding of the locale", ctx, parameter)
+                    raise click.BadParameter(f"{text!r} is not text in your locale's encoding", ctx, parameter)
 
 
 def command(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:

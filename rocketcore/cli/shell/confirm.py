@@ -21,7 +21,7 @@ def confirm(plan: str, name: str, *, yes: bool, dry_run: bool) -> bool:
         return True
     tell(plan)
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to confirm: add --yes")
+        raise click.UsageError("cannot ask for confirmation without a terminal: add --yes")
     tell("type its name to go on: ", end="")  # click.prompt would write to stdout as well
     line = sys.stdin.readline()
     if not line:

@@ -25,7 +25,7 @@ __all__ = ["CONTEXT_KEYS", "CONTEXT_VARIABLE", "ContextFile", "chosen_context", 
 
 CONTEXT_VARIABLE: Final = "ROCKET_CONTEXT"
 
-_KINDS: Final[dict[type, str]] = {str: "a text", bool: "true or false"}
+_KINDS: Final[dict[type, str]] = {str: "text", bool: "true or false"}
 CONTEXT_KEYS: Final[dict[str, type]] = {
     "namesrv": str,
     "tls": bool,
@@ -96,7 +96,7 @@ class ContextFile:
     def current(self) -> str | None:
         """The name of the context in use where neither an option nor a variable names one; None without."""
         name = self._document.get("current")
-        return name if isinstance(name, str) else None if name is None else self._fail("current is no text")
+        return name if isinstance(name, str) else None if name is None else self._fail("current must be text")
 
     @property
     def names(self) -> list[str]:
@@ -113,7 +113,7 @@ class ContextFile:
             if kind is None:
                 self._fail(f"context {name!r} has a key {key!r}; there are {', '.join(CONTEXT_KEYS)}")
             if not isinstance(value, kind):
-                self._fail(f"{key} of context {name!r} is {_KINDS[kind]}, got {value!r}")
+                self._fail(f"{key} of context {name!r} must be {_KINDS[kind]}, got {value!r}")
             if value == "":
                 self._fail(f"{key} of context {name!r} is empty")
         return {key: str(value).lower() if isinstance(value, bool) else value for key, value in context.items()}
@@ -164,12 +164,12 @@ class ContextFile:
         if not found.get("contexts"):
             found.pop("contexts", None)
         if found != meant:
-            self._fail("it is written in a way that only its author can change: edit it")
+            self._fail("rocket cannot change a file written in this way: edit it yourself")
         self._text, self._document = text, found
         from rocketcore.config_file import replace_file
 
         if not self.path.is_absolute():
-            raise _config_error("there is no home folder to keep contexts in: set HOME or XDG_CONFIG_HOME")
+            raise _config_error("no home folder for the contexts: set HOME or XDG_CONFIG_HOME")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self.path, text.encode())
@@ -219,7 +219,7 @@ def chosen_context(option: str | None, *, needed: bool = True) -> tuple[str | No
         raise _config_error(what) from error
     if not file.there and given:
         who = "--context" if option else CONTEXT_VARIABLE
-        raise _config_error(f"{file.path}: there is no such file, and {who} names a context of it")
+        raise _config_error(f"{who} names a context, but the file {file.path} does not exist")
     name = given or file.current
     return name, {} if name is None else file.context(name)
 

@@ -125,7 +125,7 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
         failed = {address: str(reason) for address, reason in error.failed.items()}
         return Failure(
             EXIT_PARTLY, "PARTLY_DONE", f"{settings.command} was done in part", str(error),
-            "run it again when all of them answer: what is done stays done",
+            "run the command again when all servers answer: finished parts stay done",
             {"done": list(error.done), "failed": failed},
         )  # fmt: skip
     why = error_text(error)
@@ -142,7 +142,8 @@ def failure_of(error: BaseException, settings: Settings) -> Failure:
         if error.filename is None and error.errno in _FULL:
             why = f"writing its output: {error.strerror}"
         return Failure(EXIT_FAILED, "OS_ERROR", what, why, port_hint(error))
-    return Failure(EXIT_FAILED, "INTERNAL", what, f"{type(error).__name__}: {error}", "report what --debug prints")
+    what_to_do = "report this as a bug, with the output of --debug"
+    return Failure(EXIT_FAILED, "INTERNAL", what, f"{type(error).__name__}: {error}", what_to_do)
 
 
 def port_hint(error: OSError) -> str:

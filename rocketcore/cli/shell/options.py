@@ -199,8 +199,8 @@ class Settings:
                 raise ConfigError(f"secret_key_file of the context: {error_text(error)}") from error
         if not secret_key:
             raise ConfigError(
-                f"no secret for access key {access_key!r}: ROCKET_SECRET_KEY holds it, or the context names it by "
-                "secret_key_env or secret_key_file"
+                f"no secret for access key {access_key!r}: set ROCKET_SECRET_KEY, or secret_key_env or "
+                "secret_key_file in the context"
             )
         return Credentials(access_key=access_key, secret_key=secret_key)
 
@@ -287,7 +287,7 @@ def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
     if value is None or parameter.name is None:
         return
     if parameter.name == "namesrv" and not value.isprintable():
-        raise click.BadParameter(f"{value!r} is no address", ctx, parameter)
+        raise click.BadParameter(f"invalid address: {value!r}", ctx, parameter)
     settings = ctx.find_root().ensure_object(Settings)
     named = parameter.name in ("namesrv", "context", "timeout", "tls")
     setattr(settings, f"{parameter.name}_option" if named else parameter.name, value)

@@ -172,7 +172,7 @@ def check_stream_form() -> None:
     """Refuse a form that a stream of items does not have."""
     output = current().output
     if output in ("yaml", "csv", "name"):
-        raise click.UsageError(f"-o {output} is for lists: messages are lines, or with -o json an object each")
+        raise click.UsageError(f"-o {output} needs a list: messages are printed as lines, or with -o json as objects")
 
 
 def progress(text: str) -> None:

@@ -184,7 +184,9 @@ def bench_produce(
     )
     _show(values, line if rocketmq_format else None)
     if values["failed"] and not values["messages"]:
-        raise CommandFailed("FAILED", "no message was sent", "rocket topic route shows whether one can write")
+        raise CommandFailed(
+            "FAILED", "no message was sent", "check with rocket topic route whether the topic is writable"
+        )
 
 
 class _Budget:

@@ -221,7 +221,7 @@ def _told() -> Iterator[None]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         of_ours = [line for line in lines if line.startswith("rocketcore.errors.")]
         why = [*lines[:1], *of_ours][-1]
-        raise CommandFailed("SPARK", f"Spark: {why}", "--debug shows where") from error
+        raise CommandFailed("SPARK", f"Spark: {why}", "see where with --debug") from error
 
 
 def _figures(pairs: list[Pair], size: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ __all__ = ["add", "list_contexts", "path", "remove", "show", "show_config", "use
 def _known(file: ContextFile, name: str) -> dict[str, str]:
     if name not in file.names:
         raise CommandFailed(
-            "CONTEXT_NOT_EXIST", f"no context {name!r} in {file.path}", "rocket context list shows what there is",
+            "CONTEXT_NOT_EXIST", f"no context {name!r} in {file.path}", "see the contexts with rocket context list",
             exit_code=EXIT_NOT_FOUND,
         )  # fmt: skip
     return file.context(name)
@@ -64,11 +64,11 @@ def list_contexts() -> None:
 def add(name: str, secret_key_env: str | None, secret_key_file: str | None, in_use: bool) -> None:
     settings = current()
     if not name or not name.isprintable():
-        raise click.UsageError(f"{name!r} is no name of a context")
+        raise click.UsageError(f"invalid context name: {name!r}")
     if settings.namesrv_option is None or not settings.namesrv_option.strip():
-        raise click.UsageError("which cluster: give --namesrv")
+        raise click.UsageError("no cluster: give --namesrv")
     if (secret_key_env or secret_key_file) and not settings.access_key:
-        raise click.UsageError("whose secret: give --access-key")
+        raise click.UsageError("no account for this secret: give --access-key")
     given: dict[str, str | bool | None] = {
         "namesrv": settings.namesrv,
         "tls": settings.tls_option or None,
@@ -115,7 +115,7 @@ def show(name: str | None) -> None:
     in_use = _in_use(file)
     if name is None and in_use is None:
         raise CommandFailed(
-            "CONTEXT_NOT_EXIST", "no context is in use", "rocket context list shows what there is",
+            "CONTEXT_NOT_EXIST", "no context is in use", "see the contexts with rocket context list",
             exit_code=EXIT_NOT_FOUND,
         )  # fmt: skip
     wanted = name or in_use or ""

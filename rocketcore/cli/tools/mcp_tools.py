@@ -196,7 +196,7 @@ class WriteTools:
 
         info = await self._admin.cluster_info()
         if topic_kind(topic, {*info.cluster_addr_table, *info.broker_addr_table}) == "system":
-            raise ConfigError(f"{topic} is a topic of the system: brokers need it")
+            raise ConfigError(f"{topic} is a system topic, which brokers need")
         before = await self._admin.topic_stats(topic)
         messages = sum(each.max_offset - each.min_offset for each in before.values())
 
@@ -215,7 +215,7 @@ class WriteTools:
         from rocketcore.cli.cluster.offset import reset_plan, reset_target
 
         if topic.startswith(DLQ_TOPIC_PREFIX):
-            raise ConfigError(f"{topic}: its offset is how far redrives are, and is not reset")
+            raise ConfigError(f"{topic}: this offset marks the progress of redrives and cannot be reset")
         try:
             target = reset_target(to, self._clock.time_millis())
         except ValueError as error:
@@ -255,7 +255,7 @@ class WriteTools:
         """Do what was planned; a token counts once, for five minutes."""
         plan = self._plans.pop(token, None)
         if plan is None or plan.until < self._clock.monotonic():
-            raise ConfigError("no plan has this token: it was done before, or is older than five minutes; plan again")
+            raise ConfigError("unknown token: the plan is done, or older than five minutes; plan again")
         return {"done": plan.what, **await plan.do()}
 
     def _planned(self, what: str, do: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -109,7 +109,7 @@ async def redrive(visit: Visit) -> Page:
     for place in places:
         queue, _, offset = place.rpartition("/")
         if queue not in queues or not offset.isdecimal() or len(offset) > 18:
-            raise BadRequest(f"{place[:80]!r} is no place of a dead letter of {name!r}")
+            raise BadRequest(f"invalid position of a dead letter of {name!r}: {place[:80]!r}")
         chosen.setdefault(queue, []).append(int(offset))
     found: list[ReceivedMessage] = []
     for queue, offsets in chosen.items():

@@ -38,7 +38,7 @@ async def groups(visit: Visit) -> Page:
     survey = await visit.admin.survey_groups()
     kind = visit.given("kind", "normal")
     if kind not in ("normal", "all"):
-        raise BadRequest(f"kind is normal or all, got {kind[:40]!r}")
+        raise BadRequest(f"kind must be normal or all, got {kind[:40]!r}")
     rows = []
     for name, config in survey.configs.items():
         total = survey.total(name)
@@ -65,7 +65,7 @@ async def group(visit: Visit) -> Page:
     name = visit.needed("name")
     tab = visit.given("tab", "queues")
     if tab not in TABS:
-        raise BadRequest(f"tab is one of {', '.join(TABS)}, got {tab[:40]!r}")
+        raise BadRequest(f"tab must be one of {', '.join(TABS)}, got {tab[:40]!r}")
     found = await visit.admin.describe_group(name)
     document = group_document(found, await visit.admin.dead_letter_count(name))
     topics = sorted({row["topic"] for row in document["queues"] if not row["topic"].startswith("%")})
@@ -131,7 +131,9 @@ def _target(text: str) -> ResetTarget:
         return read_time(text[1:])
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise BadRequest(f"{text[:40]!r} is not earliest, latest, @TIME, an offset N, or a shift +N or -N")
+        raise BadRequest(
+            f"{text[:40]!r} is not a position: give earliest, latest, @TIME, an offset N, or a shift +N or -N"
+        )
     return OffsetShift(int(text)) if match[1] else int(text)
 
 
@@ -152,7 +154,7 @@ async def reset_form(visit: Visit) -> Page:
 
 def _check_topic(topic: str) -> None:
     if topic.startswith(DLQ_TOPIC_PREFIX):
-        raise BadRequest(f"{topic}: its offset is how far redrives are, and is not reset")
+        raise BadRequest(f"{topic}: this offset marks the progress of redrives and cannot be reset")
 
 
 def _limits(move: OffsetMove) -> dict[str, Any]:

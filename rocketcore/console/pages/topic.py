@@ -38,7 +38,7 @@ async def topic(visit: Visit) -> Page:
     name = visit.needed("name")
     tab = visit.given("tab", "messages")
     if tab not in TABS:
-        raise BadRequest(f"tab is one of {', '.join(TABS)}, got {tab[:40]!r}")
+        raise BadRequest(f"tab must be one of {', '.join(TABS)}, got {tab[:40]!r}")
     (data, api), frame = await asyncio.gather(_LOADERS[tab](visit, name), _frame(visit, name, tab))
     return Page(f"topic_{tab}.html", name, {**frame, **data}, api)
 
@@ -188,7 +188,7 @@ def _properties(text: str) -> dict[str, str]:
     for line in filter(None, map(str.strip, text.split("\n"))):
         key, separator, value = line.partition("=")
         if not separator:
-            raise BadRequest(f"a property is NAME=VALUE, got {line[:40]!r}")
+            raise BadRequest(f"a property must be NAME=VALUE, got {line[:40]!r}")
         properties[key.strip()] = value.strip()
     return properties
 
@@ -256,7 +256,7 @@ async def deletion(visit: Visit) -> Page:
 async def _check_deletable(visit: Visit, name: str) -> None:
     info = await visit.admin.cluster_info()
     if topic_kind(name, {*info.cluster_addr_table, *info.broker_addr_table}) == "system":
-        raise Forbidden(f"{name} is a topic of the system: brokers need it")
+        raise Forbidden(f"{name} is a system topic, which brokers need")
 
 
 async def delete(visit: Visit) -> Response:

@@ -25,7 +25,7 @@ async def topics(visit: Visit) -> Page:
     survey = await visit.admin.survey_topics()
     kind = visit.given("kind", "normal")
     if kind not in KINDS:
-        raise BadRequest(f"kind is one of {', '.join(KINDS)}, got {kind[:40]!r}")
+        raise BadRequest(f"kind must be one of {', '.join(KINDS)}, got {kind[:40]!r}")
     rows = [_row(name, configs, survey.own, survey.groups.get(name, set())) for name, configs in survey.configs.items()]
     counts = {each: sum(each in ("all", row["kind"]) for row in rows) for each in KINDS}
     rows = [row for row in rows if kind in ("all", row["kind"])]
@@ -65,9 +65,9 @@ async def create(visit: Visit) -> Response:
     queues = visit.sent_number("queues", 8, 1, 65535)
     kind, perm = visit.sent("type"), visit.sent("perm", "rw")
     if perm not in PERMISSIONS or kind not in ("", *TYPES):
-        raise BadRequest("type or permission is none of those that the form has")
+        raise BadRequest("unknown type or permission")
     if name.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX)):
-        raise BadRequest("brokers make retry and dead-letter topics, when a group needs one")
+        raise BadRequest("brokers create retry and dead-letter topics when a group needs them")
     attributes = {"message.type": kind} if kind else {}
     try:
         await visit.admin.create_topic(name, queues, perm=PERMISSIONS[perm], attributes=attributes)

@@ -70,7 +70,7 @@ _QUEUE_KEY: Final = re.compile(rb'\{"brokerName":"[^"\\]*","queueId":(\d{1,9}),"
 def check_bounds(low: int, high: int, whose: object) -> None:
     """Raise DecodeError unless a queue can hold messages from offset ``low`` up to, not including, ``high``."""
     if not 0 <= low <= high < 1 << 63:
-        raise DecodeError(f"{whose} holds messages from {low} up to {high}: these are no offsets")
+        raise DecodeError(f"{whose} holds messages from {low} up to {high}: these are not offsets")
 
 
 def read_bounds(data: bytes) -> dict[int, tuple[int, int]]:

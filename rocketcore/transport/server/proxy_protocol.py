@@ -56,7 +56,7 @@ def parse_preamble(data: bytes) -> Preamble | None:
 
 def _parse_text(data: bytes) -> Preamble | None:
     if data[: len(_V1_START)] != _V1_START[: len(data)]:
-        raise DecodeError("what begins like a PROXY line is none", 0)
+        raise DecodeError("invalid PROXY line", 0)
     end = data.find(b"\r\n", 0, _V1_MAX_BYTES)
     if end < 0:
         if len(data) >= _V1_MAX_BYTES:
@@ -78,21 +78,21 @@ def _text_address(word: bytes, version: int) -> str:
     try:
         address = ipaddress.ip_address(word.decode("ascii"))
     except ValueError:
-        raise DecodeError(f"{word!r} in a PROXY line is no IP address", 0) from None
+        raise DecodeError(f"{word!r} in a PROXY line is not an IP address", 0) from None
     if address.version != version or "%" in str(address):
-        raise DecodeError(f"{word!r} in a PROXY line is no IPv{version} address", 0)
+        raise DecodeError(f"{word!r} in a PROXY line is not an IPv{version} address", 0)
     return str(address)
 
 
 def _text_port(word: bytes) -> int:
     if not _PORT.fullmatch(word) or int(word) > 65535:
-        raise DecodeError(f"{word!r} in a PROXY line is no port", 0)
+        raise DecodeError(f"{word!r} in a PROXY line is not a port", 0)
     return int(word)
 
 
 def _parse_binary(data: bytes) -> Preamble | None:
     if data[: len(_V2_SIGNATURE)] != _V2_SIGNATURE[: len(data)]:
-        raise DecodeError("what begins like a binary PROXY preamble is none", 0)
+        raise DecodeError("invalid binary PROXY preamble", 0)
     if len(data) < _V2_HEADER_BYTES:
         return None
     command, family = data[12], data[13]

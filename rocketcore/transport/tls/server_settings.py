@@ -73,23 +73,21 @@ class ServerTls:
 
     def __post_init__(self) -> None:
         if self.mode not in ("disabled", "permissive", "enforcing"):
-            raise BadSetting("tls.server.mode", repr(self.mode), "it is disabled, permissive or enforcing")
+            raise BadSetting("tls.server.mode", repr(self.mode), "must be disabled, permissive or enforcing")
         if self.client_auth not in ("none", "optional", "require"):
-            raise BadSetting("tls.server.need.client.auth", repr(self.client_auth), "it is none, optional or require")
+            raise BadSetting("tls.server.need.client.auth", repr(self.client_auth), "must be none, optional or require")
         if self.mode == "disabled":
             return
         if self.test_mode and self.cert_file is not None:
-            raise ConfigError(
-                "tls.test.mode.enable=true with tls.server.certPath: it would be made up beside the one that is given"
-            )
+            raise ConfigError("tls.test.mode.enable=true makes a certificate, so it excludes tls.server.certPath")
         if self.key_file is not None and self.cert_file is None:
-            raise ConfigError("tls.server.keyPath without tls.server.certPath: a key goes with its certificate")
+            raise ConfigError("tls.server.keyPath needs tls.server.certPath: give the key with its certificate")
         if self.mode == "enforcing" and not self.has_certificate:
-            raise ConfigError("tls.server.mode=enforcing without tls.server.certPath: nobody could connect")
+            raise ConfigError("tls.server.mode=enforcing needs tls.server.certPath: without it, no client can connect")
         if self.client_auth != "none" and not self.verify_clients:
             raise ConfigError(
-                f"tls.server.need.client.auth={self.client_auth} without tls.server.authClient=true: certificates "
-                "that nobody verifies prove nothing"
+                f"tls.server.need.client.auth={self.client_auth} needs tls.server.authClient=true: otherwise the "
+                "server does not verify the certificates"
             )
 
     @property
@@ -113,8 +111,8 @@ class ServerTls:
 
                 load_self_signed(context)
                 logger.warning(
-                    "TLS with a certificate made up at this start (tls.test.mode.enable): it protects from nobody who "
-                    "can answer in this server's place"
+                    "TLS with a certificate made at this start (tls.test.mode.enable): it does not protect against "
+                    "another server that answers here"
                 )
             elif self.cert_file is not None:
                 check_key(self.key_file or self.cert_file)
@@ -215,6 +213,6 @@ def client_tls(properties: Mapping[str, str]) -> TlsConfig | None:
         return None
     config = load_config(TlsConfig, properties)
     if properties.get("tls.test.mode.enable", "").strip().lower() == "true":
-        logger.error("tls.test.mode.enable=true: servers are not verified, whoever answers in their place is believed")
+        logger.error("tls.test.mode.enable=true: servers are not verified, so any server can answer in their place")
         config = replace(config, verify=False)
     return config

@@ -54,7 +54,7 @@ class TlsConfig:
 
     def __post_init__(self) -> None:
         if self.key_file is not None and self.cert_file is None:
-            raise ConfigError("tls.client.keyPath without tls.client.certPath: a key goes with its certificate")
+            raise ConfigError("tls.client.keyPath needs tls.client.certPath: give the key with its certificate")
 
     def context(self) -> ssl.SSLContext:
         """Return OpenSSL's form of it; raises ConfigError for files that cannot be used."""

@@ -153,7 +153,7 @@ def test_a_queue_that_cannot_be_read_to_its_end(rocket: Rocket, topic: str, monk
     monkeypatch.setattr("rocketcore.cli.messages.consume.STALLED_SECONDS", 1.5)
     code, out, err = rocket("tail", topic, "-o", "start", "-e", "-f", "%s")
     assert (code, out) == (6, "hello 0\nhello 1\nhello 2\n")
-    assert f"error: nothing came for 1.5 s from {topic} broker-a/0@3" in err
+    assert f"error: received nothing for 1.5 s from {topic} broker-a/0@3" in err
 
 
 def test_consume_moves_the_groups_offsets(rocket: Rocket, topic: str) -> None:
@@ -183,7 +183,7 @@ def test_a_program_that_fails_is_counted(rocket: Rocket, topic: str) -> None:
     assert len(re.findall(r"^message [0-9A-F]{32} comes again later: false ended with exit code 1$", err, re.M)) == 2
     assert "hello" not in err
     assert "0 messages consumed by group" in err
-    assert "false failed for 2 of 2 messages: they come again later" in err
+    assert "false failed for 2 of 2 messages: they will be delivered again" in err
     fails_once = shlex.join(["sh", "-c", 'read body; test "$body" != "hello 2" || kill -9 $$'])
     code, out, err = rocket("consume", topic, *options, "-n", "3", "--exec", fails_once)
     assert (code, out) == (6, "hello 3\nhello 4\n")

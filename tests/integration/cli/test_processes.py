@@ -480,7 +480,7 @@ def test_what_to_do_where_one_side_speaks_tls_and_the_other_does_not(
     )
     server = processes.namesrv("-c", str(settings))
     monkeypatch.setenv("ROCKET_NAMESRV", server.address)
-    assert "wants --tls" in hint()
+    assert "give --tls" in hint()
     assert "--tls-ca" in hint("--tls")
     both = f"{server.address};{server.address.replace('127.0.0.1', 'localhost')}"
     assert "--tls-ca" in hint("--tls", "--namesrv", both)

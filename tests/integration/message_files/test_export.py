@@ -161,7 +161,7 @@ def test_what_cannot_be_gone_on_with_is_refused(rocket: Rocket, topic: str, form
     def refused(*options: str, code: int = 1) -> str:
         result, out, err = rocket(*export, *options)
         assert (result, out) == (code, "")
-        assert "--restart begins anew" in err
+        assert "start again with --restart" in err
         assert (partial.stat().st_size > 0, Path(name).exists()) == (True, False)
         return err
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_gone_on_with_is_refused(rocket: Rocket, topic: str, form
     assert rocket(*export[:-2], "--format", "jsonl" if form == "arrow" else "arrow")[0] == 1
     for damaged in (good[:-20], good.replace(b'"rows":', b'"rows":1'), b"x", good.replace(b"export 1", b"export 9")):
         notes.write_bytes(damaged)
-        assert f"the notes in {notes} cannot be used" in refused()
+        assert f"the progress in {notes} cannot be used" in refused()
     notes.write_bytes(good)
     partial.write_bytes(data[: len(data) // 2])
     assert f"{partial} is not what was written" in refused()
@@ -185,7 +185,7 @@ def test_what_cannot_be_gone_on_with_is_refused(rocket: Rocket, topic: str, form
     assert rocket(*export)[0] == 0
     assert len(contents(name)) == len({row["id"] for row in messages(name)}) == MESSAGES
     code, _, err = rocket(*export)
-    assert (code, f"{name} is there already" in err, "--restart replaces it" in err) == (1, True, True)
+    assert (code, f"{name} exists already" in err, "replace it with --restart" in err) == (1, True, True)
     assert rocket(*export, "--offsets", "0:1", "--restart")[0] == 0
     assert len(messages(name)) == 4
 
@@ -247,7 +247,7 @@ def test_messages_that_a_broker_does_not_give(rocket: Rocket, topic: str, monkey
         fail_reads_from(3, topic, patched)
         patched.setattr("rocketcore.cli.messages.cluster_client.PATIENCE", 1.5)
         code, _, err = rocket("export", topic, "-o", "a.jsonl")
-        assert (code, "error: nothing came for 1.5 s from" in err) == (6, True), err
+        assert (code, "error: received nothing for 1.5 s from" in err) == (6, True), err
         code, _, err = rocket("export", topic, "-o", "a.parquet", "--timeout", "1")
         assert (code, "the page cannot be read" in err or "SYSTEM_ERROR" in err) == (1, True), err
     for name in ("a.jsonl", "a.parquet"):

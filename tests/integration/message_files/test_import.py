@@ -41,7 +41,7 @@ def test_an_import_of_other_columns(rocket: Rocket, cluster: LocalCluster, topic
     target = f"{topic}-made"
     base = ["import", "other.parquet", "--topic", target]
     code, _, err = rocket(*base)
-    assert (code, "column 'id' means nothing to a message" in err, "--column" in err) == (2, True, True)
+    assert (code, "column 'id' cannot be sent with a message" in err, "--column" in err) == (2, True, True)
     code, _, err = rocket(*base, "--column", "body=id", "--create")
     assert (code, "column body is int64" in err, "id is body" in err) == (2, True, True)
     assert "there is no column 'nothing'" in rocket(*base, "--column", "body=nothing")[2]
@@ -205,10 +205,10 @@ def test_a_full_disk_under_the_notes_of_an_import(rocket: Rocket, topic: str, fu
     assert rocket("export", topic, "-o", "a.jsonl")[0] == 0
     Path("notes").mkdir()
     command = ["import", "a.jsonl", "--topic", topic, "--progress", "notes/n.progress", "--part-bytes", "1"]
-    error = f"error: how far it is cannot be noted in notes/n.progress: {FULL}"
+    error = f"error: cannot save the progress in notes/n.progress: {FULL}"
     with full_for_notes(0):
         code, _, err = rocket(*command)
-    assert (code, err.splitlines()) == (1, [error, "hint: make room there, or let it be written to"])
+    assert (code, err.splitlines()) == (1, [error, "hint: free some space there, or make it writable"])
     with full_for_notes(3):
         code, _, err = rocket(*command, "--rate", "500")
     assert (code, error in err) == (1, True), err

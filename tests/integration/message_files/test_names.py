@@ -45,7 +45,7 @@ def test_files_of_any_name(rocket: Rocket, small: str, form: str) -> None:
         assert (code, err.count("Traceback")) == (0, 0), (path, err)
         assert json.loads(out)["messages"] == 2
         code, out, err = rocket("export", small, "-o", given)
-        assert (code, "is there already" in err, "Traceback" in err) == (1, True, False), (path, err)
+        assert (code, "exists already" in err, "Traceback" in err) == (1, True, False), (path, err)
         copy = f"copy-{form}-{number}"
         code, out, err = rocket("import", given, "--topic", copy, "--create", "--queues", "1", "-o", "json")
         assert (code, err.count("Traceback")) == (0, 0), (path, err)

@@ -53,7 +53,7 @@ def test_lines_as_they_stand(rocket: Rocket, target: str, packed: str, pipe: boo
     ("text", "place"),
     [
         (b'{"body": "a"}\n\n{"body": 01}\n', "line 3, column 11: "),
-        (b'{"body": "a"}\n{"body": NaN}\n', "line 2, column 10: '{\"body\": NaN}': NaN is no JSON"),
+        (b'{"body": "a"}\n{"body": NaN}\n', "line 2, column 10: '{\"body\": NaN}': NaN is not JSON"),
         ('{"body": "a"}\n{"body": "é"}\n'.encode("latin-1"), "line 2, column 11: the byte 0xe9 is no UTF-8"),
         ('{"body": "a"}\n'.encode("utf-16"), "line 1, column 1: the file is UTF-16"),
         ('{"body": "a"}\n'.encode("utf-16-le"), "line 1, column 1: the file looks like UTF-16"),

@@ -193,6 +193,6 @@ def test_contexts_that_cannot_be_kept(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(click, "get_app_dir", lambda *_, **__: "~/.config/rocket")  # nobody knows the home
     assert run(["context", "add", "a", "--namesrv", "a:1"]) == 2
-    assert "there is no home folder to keep contexts in: set HOME or XDG_CONFIG_HOME" in capsys.readouterr().err
+    assert "no home folder for the contexts: set HOME or XDG_CONFIG_HOME" in capsys.readouterr().err
     assert not (tmp_path / "~").exists()
     assert Settings().namesrv == "127.0.0.1:9876"

@@ -66,8 +66,8 @@ def test_a_blank_line_is_no_message(line: bytes) -> None:
 @pytest.mark.parametrize(
     ("line", "place"),
     [
-        (b'{"body": NaN}', "column 10: .*NaN is no JSON"),
-        (b'{"body": ["NaN", -Infinity]}', "column 18: .*-Infinity is no JSON"),
+        (b'{"body": NaN}', "column 10: .*NaN is not JSON"),
+        (b'{"body": ["NaN", -Infinity]}', "column 18: .*-Infinity is not JSON"),
         (b'{"body": 01}', "column 11"),
         (b'{"body": 1.}', "column 11"),
         (b'{"body": .5}', "column 10"),

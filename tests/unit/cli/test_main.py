@@ -349,9 +349,10 @@ def test_the_name_server_comes_from_option_environment_context_default(
     monkeypatch.setenv("ROCKET_CONTEXT", "c")
     with pytest.raises(ConfigError, match="no context 'c'"):
         _ = Settings().namesrv
-    for key, said in (('nameserver = "a:1"', "has a key 'nameserver'; there are namesrv"), ("namesrv = 5", "is a text"),
+    for key, said in (('nameserver = "a:1"', "has a key 'nameserver'; there are namesrv"),
+                      ("namesrv = 5", "must be text"),
                       ('namesrv = ""', "namesrv of context 'c' is empty"),
-                      ('tls = "yes"', "is true or false")):  # fmt: skip
+                      ('tls = "yes"', "must be true or false")):  # fmt: skip
         config.write_text(f"[contexts.c]\n{key}\n")
         with pytest.raises(ConfigError, match=said):
             _ = Settings().namesrv
@@ -415,7 +416,7 @@ def test_a_server_refuses_the_tls_of_clients(verb: list[str], capsys: pytest.Cap
 @pytest.mark.parametrize("verb", [["tail", "t"], ["consume", "t", "-g", "g"], ["produce", "t", "x"]], ids=" ".join)
 def test_forms_that_a_stream_does_not_have(verb: list[str], form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*verb, "--output", form]) == 2
-    assert f"-o {form} is for lists" in capsys.readouterr().err
+    assert f"-o {form} needs a list" in capsys.readouterr().err
 
 
 def test_wrong_use_has_the_form_of_every_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -503,25 +504,25 @@ def test_a_file_that_cannot_be_obeyed_ends_the_start(
 @pytest.mark.parametrize(
     ("server", "line", "said"),
     [
-        ("broker", "brokerPermission=9", "brokerPermission=9: it is 0 to 7"),
-        ("broker", "listenPort=65536", "listenPort=65536: it is 0 to 65535"),
-        ("broker", "flushConsumerOffsetInterval=-1", "flushConsumerOffsetInterval=-1: it is 1 to 31622400000"),
-        ("broker", "shortPollingTimeMills=60001", "shortPollingTimeMills=60001: it is 1 to 60000"),
-        ("broker", "flushIntervalCommitLog=0", "flushIntervalCommitLog=0: it is 1 to 31622400000"),
-        ("broker", "maxMessageSize=0", "maxMessageSize=0: it is at least 1"),
+        ("broker", "brokerPermission=9", "brokerPermission=9: must be 0 to 7"),
+        ("broker", "listenPort=65536", "listenPort=65536: must be 0 to 65535"),
+        ("broker", "flushConsumerOffsetInterval=-1", "flushConsumerOffsetInterval=-1: must be 1 to 31622400000"),
+        ("broker", "shortPollingTimeMills=60001", "shortPollingTimeMills=60001: must be 1 to 60000"),
+        ("broker", "flushIntervalCommitLog=0", "flushIntervalCommitLog=0: must be 1 to 31622400000"),
+        ("broker", "maxMessageSize=0", "maxMessageSize=0: must be at least 1"),
         ("broker", "mappedFileSizeCommitLog=1000", "mappedFileSizeCommitLog=1000: too small"),
         ("broker", "mappedFileSizeCommitLog=3000000000", "mappedFileSizeCommitLog=3000000000: too large"),
         ("broker", "messageDelayLevel=1s 2x", "messageDelayLevel=1s 2x: '2x' is not a number"),
         ("broker", "brokerName=", "brokerName=: it must not be empty"),
         ("broker", "storePathRootDir=", "storePathRootDir='': empty, where a path has to be"),
-        ("broker", "storePathCommitLog=~nobody-x/log", "storePathCommitLog='~nobody-x/log': there is no such user"),
-        ("broker", "accessMessageInMemoryMaxRatio=101", "accessMessageInMemoryMaxRatio=101: it is 0 to 100"),
-        ("namesrv", "scanNotActiveBrokerInterval=0", "scanNotActiveBrokerInterval=0: it is 1 to 31622400000"),
-        ("namesrv", "waitSecondsForService=-1", "waitSecondsForService=-1: it is 0 to 3600"),
+        ("broker", "storePathCommitLog=~nobody-x/log", "storePathCommitLog='~nobody-x/log': no such user"),
+        ("broker", "accessMessageInMemoryMaxRatio=101", "accessMessageInMemoryMaxRatio=101: must be 0 to 100"),
+        ("namesrv", "scanNotActiveBrokerInterval=0", "scanNotActiveBrokerInterval=0: must be 1 to 31622400000"),
+        ("namesrv", "waitSecondsForService=-1", "waitSecondsForService=-1: must be 0 to 3600"),
         ("namesrv", "rocketmqHome=", "rocketmqHome='': empty"),
-        ("namesrv", "serverMaxConnections=0", "serverMaxConnections=0: it is at least 1"),
+        ("namesrv", "serverMaxConnections=0", "serverMaxConnections=0: must be at least 1"),
         ("namesrv", "proxyProtocolTrusted=here", "proxyProtocolTrusted=here: addresses and networks"),
-        ("namesrv", "tls.server.mode=on", "tls.server.mode='on': it is disabled, permissive or enforcing"),
+        ("namesrv", "tls.server.mode=on", "tls.server.mode='on': must be disabled, permissive or enforcing"),
     ],
     ids=lambda text: text.partition("=")[0],
 )

@@ -32,7 +32,7 @@ def test_formats(text: str, expected: str) -> None:
 
 
 def test_an_unknown_field_is_named() -> None:
-    with pytest.raises(ValueError, match="%z means nothing"):
+    with pytest.raises(ValueError, match="%z is unknown"):
         compile_format("%s %z")
 
 

@@ -43,13 +43,13 @@ def test_ranges_within_a_queue_of_10_to_100(text: str, expected: tuple[int, int 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("30:20", "'30:20' ends before it begins"),
-        ("-3:-5", "'-3:-5' ends before it begins"),
-        ("+3:+2", "'+3:+2' ends before it begins"),
-        ("+3:start", "'+3:start' ends before it begins"),
-        ("end:-1", "'end:-1' ends before it begins"),
-        ("end:start", "'end:start' ends before it begins"),
-        ("@10m:@1h", "'@10m:@1h' ends before it begins (2023-11-14T22:03:20.000Z and 2023-11-14T21:13:20.000Z)"),
+        ("30:20", "'30:20' begins after its end"),
+        ("-3:-5", "'-3:-5' begins after its end"),
+        ("+3:+2", "'+3:+2' begins after its end"),
+        ("+3:start", "'+3:start' begins after its end"),
+        ("end:-1", "'end:-1' begins after its end"),
+        ("end:start", "'end:start' begins after its end"),
+        ("@10m:@1h", "'@10m:@1h' begins after its end (2023-11-14T22:03:20.000Z and 2023-11-14T21:13:20.000Z)"),
     ],
 )
 def test_a_range_that_ends_before_it_begins(text: str, said: str) -> None:

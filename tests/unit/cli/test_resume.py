@@ -62,7 +62,7 @@ def test_damaged_notes_are_refused(tmp_path: Path, damage: bytes) -> None:
         path.write_bytes(data)
         with notes(path) as second, pytest.raises(CommandFailed, match="cannot be used") as error:
             second.load()
-        assert error.value.hint == "--restart begins anew"
+        assert error.value.hint == "start again with --restart"
     path.write_bytes(good)
     with notes(path, "test 2") as other, pytest.raises(CommandFailed, match="they are of 'test 1', not of 'test 2'"):
         other.load()

@@ -61,9 +61,9 @@ class Broker:
 @pytest.mark.parametrize(
     ("low", "high", "alone"),
     [
-        (-5, 10, "min offset of .*queue_id=0.* at broker:1: -5 is no offset"),
-        (0, -1, "max offset of .*queue_id=0.* at broker:1: -1 is no offset"),
-        (50, 10, "queue_id=0.* holds messages from 50 up to 10: these are no offsets"),
+        (-5, 10, "min offset of .*queue_id=0.* at broker:1: invalid offset -5"),
+        (0, -1, "max offset of .*queue_id=0.* at broker:1: invalid offset -1"),
+        (50, 10, "queue_id=0.* holds messages from 50 up to 10: these are not offsets"),
         (0, 1 << 70, "offset"),
     ],
 )

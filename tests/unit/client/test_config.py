@@ -127,7 +127,7 @@ def test_config_and_other_settings_exclude_each_other(kind: Any) -> None:
     config = ProducerConfig(group="x") if "Producer" in kind.__name__ else ConsumerConfig(group="x")
     with pytest.raises(ConfigError, match="config says it all: give namesrv, group there, or use"):
         kind("h:1", config=config, group="y")
-    with pytest.raises(ConfigError, match="config is a"):
+    with pytest.raises(ConfigError, match="config must be a"):
         kind(config={"group": "x"})
     assert kind(config=config).config.group == "x"
 
@@ -148,13 +148,13 @@ def test_name_servers_of_a_config_are_checked_where_it_is_made() -> None:
 @pytest.mark.parametrize(
     ("kind", "setting", "why"),
     [
-        (ProducerConfig, {"timeout": "3"}, "timeout is a number, got str"),
-        (ProducerConfig, {"linger": True}, "linger is a number, got bool"),
-        (ProducerConfig, {"retries": 1.5}, "retries is a whole number, got float"),
-        (ProducerConfig, {"group": 3}, "group is text, got int"),
-        (ProducerConfig, {"selector": 3}, "selector is a name or a function, got int"),
-        (ConsumerConfig, {"suspend_time": None}, "suspend_time is a number, got NoneType"),
-        (ConsumerConfig, {"broker_address_map": 3}, "broker_address_map is a mapping, got int"),
+        (ProducerConfig, {"timeout": "3"}, "timeout must be a number, got str"),
+        (ProducerConfig, {"linger": True}, "linger must be a number, got bool"),
+        (ProducerConfig, {"retries": 1.5}, "retries must be a whole number, got float"),
+        (ProducerConfig, {"group": 3}, "group must be text, got int"),
+        (ProducerConfig, {"selector": 3}, "selector must be a name or a function, got int"),
+        (ConsumerConfig, {"suspend_time": None}, "suspend_time must be a number, got NoneType"),
+        (ConsumerConfig, {"broker_address_map": 3}, "broker_address_map must be a mapping, got int"),
     ],
 )
 def test_a_setting_of_a_wrong_kind_is_refused(kind: type[ClientConfig], setting: dict[str, Any], why: str) -> None:

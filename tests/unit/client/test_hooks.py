@@ -151,7 +151,7 @@ class Awaited(Half):
         (object(), "before_request and after_response or before_send and after_send or before_consume and"),
         (Half(), "has no after_send"),
         (Awaited(), "after_send of a hook is a plain function"),
-        (Seeing, "a hook is an object, got the class Seeing"),
+        (Seeing, "a hook must be an object, got the class Seeing"),
     ],
 )
 def test_what_would_fail_around_a_send_is_refused(hook: Any, why: str) -> None:

@@ -24,24 +24,24 @@ def logic(remoting: FakeRemoting) -> Sender:
 @pytest.mark.parametrize(
     ("topic", "body", "options", "said"),
     [
-        (None, b"x", {}, "topic is text, got NoneType"),
-        (5, b"x", {}, "topic is text, got int"),
-        ("T", 5, {}, "message to 'T': body is bytes or text, got int"),
-        ("T", [1, 2, 3], {}, r"message to 'T': body is bytes or text, got list; json= encodes it"),
-        ("T", ["a"], {}, "body is bytes or text, got list"),
-        ("T", {"a": 1}, {}, r"body is bytes or text, got dict; json= encodes it"),
-        ("T", b"x", {"tag": ["a"]}, "tag is text, a number or a UUID, got list: give one value"),
-        ("T", b"x", {"message_group": {}}, "message_group is text, a number or a UUID, got dict"),
-        ("T", b"x", {"properties": {1: "a"}}, "a property's name is text, got int"),
-        ("T", b"x", {"properties": ["a"]}, "properties is a mapping of names to values, got list"),
-        ("T", b"x", {"keys": True}, "keys is text, a number or a UUID, got bool"),
-        ("T", b"x", {"keys": b"ab"}, "keys is text, a number or a UUID, got bytes"),
-        ("T", b"x", {"keys": [None]}, "each of keys is text, a number or a UUID, got NoneType"),
-        ("T", b"x", {"flag": "a"}, "flag is a whole number, got str"),
-        ("T", b"x", {"delay_level": "3"}, "delay_level is a whole number, got str"),
-        ("T", b"x", {"delay_level": True}, "delay_level is a whole number, got bool"),
-        ("T", b"x", {"delay": "3"}, "delay is seconds or a timedelta, got str"),
-        ("T", b"x", {"deliver_at": 3}, "deliver_at is a datetime, got int"),
+        (None, b"x", {}, "topic must be text, got NoneType"),
+        (5, b"x", {}, "topic must be text, got int"),
+        ("T", 5, {}, "message to 'T': body must be bytes or text, got int"),
+        ("T", [1, 2, 3], {}, r"message to 'T': body must be bytes or text, got list; json= encodes it"),
+        ("T", ["a"], {}, "body must be bytes or text, got list"),
+        ("T", {"a": 1}, {}, r"body must be bytes or text, got dict; json= encodes it"),
+        ("T", b"x", {"tag": ["a"]}, "tag must be text, a number or a UUID, got list: give one value"),
+        ("T", b"x", {"message_group": {}}, "message_group must be text, a number or a UUID, got dict"),
+        ("T", b"x", {"properties": {1: "a"}}, "a property's name must be text, got int"),
+        ("T", b"x", {"properties": ["a"]}, "properties must be a mapping of names to values, got list"),
+        ("T", b"x", {"keys": True}, "keys must be text, a number or a UUID, got bool"),
+        ("T", b"x", {"keys": b"ab"}, "keys must be text, a number or a UUID, got bytes"),
+        ("T", b"x", {"keys": [None]}, "each of keys must be text, a number or a UUID, got NoneType"),
+        ("T", b"x", {"flag": "a"}, "flag must be a whole number, got str"),
+        ("T", b"x", {"delay_level": "3"}, "delay_level must be a whole number, got str"),
+        ("T", b"x", {"delay_level": True}, "delay_level must be a whole number, got bool"),
+        ("T", b"x", {"delay": "3"}, "delay must be seconds or a timedelta, got str"),
+        ("T", b"x", {"deliver_at": 3}, "deliver_at must be a datetime, got int"),
         ("T", b"x", {"tags": "a"}, r"send\(\) has no option 'tags': did you mean tag\?"),
         ("T", b"x", {"colour": "a"}, r"send\(\) has no option 'colour'; there are json, tag, keys"),
     ],
@@ -76,7 +76,7 @@ def test_what_no_broker_or_consumer_can_use_is_illegal(options: dict[str, Any]) 
 
 @pytest.mark.parametrize("delay", [float("nan"), float("inf"), -1])
 def test_a_delay_has_a_length(delay: float) -> None:
-    with pytest.raises(ConfigError, match="delay is a number of seconds"):
+    with pytest.raises(ConfigError, match="delay must be a number of seconds"):
         Message("T", b"x", delay=delay)
 
 
@@ -100,7 +100,7 @@ def test_arguments_that_are_right_are_kept() -> None:
 
 @pytest.mark.parametrize("batch", [Message("T", b"x"), 5, [b"x"], b"xy"])
 def test_a_batch_is_several_messages(batch: Any) -> None:
-    with pytest.raises(TypeError, match=r"send_batch\(\): a batch is several messages"):
+    with pytest.raises(TypeError, match=r"send_batch\(\): a batch must be several messages"):
         run_sync(logic(FakeRemoting({"T": route("a")})).send_batch(batch))
 
 

@@ -102,7 +102,7 @@ def test_a_value_with_one_text_is_that_text(field: str, value: Any, text: str) -
 @pytest.mark.parametrize(("value", "said"), REFUSED, ids=[type(value).__name__ for value, _ in REFUSED])
 def test_a_value_without_one_text_is_refused_with_what_to_write(field: str, value: Any, said: str) -> None:
     options, _ = FIELDS[field]
-    with pytest.raises(TypeError, match=f"is text, a number or a UUID, {said}"):
+    with pytest.raises(TypeError, match=f"must be text, a number or a UUID, {said}"):
         Message("T", b"x", **options(value))
 
 

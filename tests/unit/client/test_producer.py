@@ -207,9 +207,9 @@ def test_all_brokers_are_tried_before_one_is_tried_again() -> None:
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "3"])
 def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
     remoting = FakeRemoting(ONE)
-    with pytest.raises(ConfigError, match="timeout is seconds above 0"):
+    with pytest.raises(ConfigError, match="timeout must be seconds above 0"):
         run_sync(producer(remoting).send("T", b"x", timeout=timeout))
-    with pytest.raises(ConfigError, match="timeout is seconds above 0"):
+    with pytest.raises(ConfigError, match="timeout must be seconds above 0"):
         run_sync(producer(remoting).send_batch([Message("T", b"x")], timeout=timeout))
     assert not remoting.asked
 
@@ -347,7 +347,7 @@ def test_an_unknown_topic_is_sent_to_where_the_default_topic_is() -> None:
 def test_without_a_route_the_error_names_the_topic() -> None:
     with pytest.raises(RouteNotFound, match="'New'"):
         run_sync(producer(FakeRemoting({})).send("New", b"x"))
-    with pytest.raises(RouteNotFound, match="written"):
+    with pytest.raises(RouteNotFound, match="writable"):
         run_sync(producer(FakeRemoting({"T": route("a", perm=4)})).send("T", b"x"))
 
 
@@ -355,7 +355,7 @@ def test_a_route_without_a_writable_queue_is_asked_for_at_each_send() -> None:
     remoting = FakeRemoting({"T": route("a", perm=4)})
     sender = producer(remoting)
     for requests in (1, 2):
-        with pytest.raises(RouteNotFound, match="written"):
+        with pytest.raises(RouteNotFound, match="writable"):
             run_sync(sender.send("T", b"x"))
         assert remoting.route_requests == requests
     remoting.routes["T"] = route("a")

@@ -16,7 +16,11 @@ from rocketcore.message import Message
 @pytest.mark.parametrize(
     ("remark", "level", "said"),
     [
-        ("push reply message fail, channel of <c@1> not found.", logging.INFO, "nobody waits for this reply any more"),
+        (
+            "push reply message fail, channel of <c@1> not found.",
+            logging.INFO,
+            "no request waits for this reply any more",
+        ),
         ("something else", logging.WARNING, "reply not sent"),
     ],
 )

@@ -173,7 +173,7 @@ def test_a_selector_that_exits_ends_no_other_send(end: type[BaseException]) -> N
 
 def test_a_queue_of_a_wrong_type_is_refused_at_once() -> None:
     async def body(remoting: Gate, logic: Sender, accumulator: Accumulator) -> None:
-        with pytest.raises(TypeError, match="queue is a MessageQueue, got str"):
+        with pytest.raises(TypeError, match="queue must be a MessageQueue, got str"):
             accumulator.append(Message("T", b"x"), "T")  # type: ignore[arg-type]
         await accumulator.flush()
 

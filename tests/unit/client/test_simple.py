@@ -356,7 +356,7 @@ def test_a_child_acknowledges_nothing() -> None:
 def test_wrong_use_is_named() -> None:
     with pytest.raises(ConfigError, match="broadcast is not for a SimpleConsumer"):
         SimpleConsumer(group="g", broadcast=True)
-    with pytest.raises(ConfigError, match="invisible is 1 to 43200 seconds"):
+    with pytest.raises(ConfigError, match="invisible must be 1 to 43200 seconds"):
         SimpleConsumer(group="g", invisible=0.5)
     pulled = ReceivedMessage("T", b"", MessageQueue("T", "a", 0), 0, "", "")
     consumer = PullConsumer(group="g")
@@ -366,13 +366,13 @@ def test_wrong_use_is_named() -> None:
 
     async def test(consumer: SimpleConsumer, remoting: Brokers, clock: ManualClock) -> None:
         for wrong in (0, 2.5, "3", True):
-            with pytest.raises(ConfigError, match=r"max_messages is a whole number of at least 1, got"):
+            with pytest.raises(ConfigError, match=r"max_messages must be a whole number of at least 1, got"):
                 await consumer.receive(wrong)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="timeout is a number of seconds, got None"):
+        with pytest.raises(ConfigError, match="timeout must be a number of seconds, got None"):
             await consumer.receive(1, None)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match=r"subscribe\(\): topic is text, got int"):
+        with pytest.raises(TypeError, match=r"subscribe\(\): topic must be text, got int"):
             await consumer.subscribe(3)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match=r"subscribe\(\): tag is text, got list"):
+        with pytest.raises(TypeError, match=r"subscribe\(\): tag must be text, got list"):
             await consumer.subscribe("T", tag=["a"])  # type: ignore[arg-type]
         await consumer.unsubscribe("T")
         with pytest.raises(ConfigError, match="no subscription"):

@@ -197,8 +197,8 @@ def test_suffixes_that_say_nothing(tmp_path: Path, suffix: str) -> None:
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
-    assert "there is no file" in refusal(tmp_path / "folder.csv")
-    assert "there is no file" in refusal(tmp_path / "absent[1].csv")
+    assert "file not found" in refusal(tmp_path / "folder.csv")
+    assert "file not found" in refusal(tmp_path / "absent[1].csv")
 
 
 LINES: list[tuple[bytes, list[str] | str]] = [
@@ -206,7 +206,7 @@ LINES: list[tuple[bytes, list[str] | str]] = [
     (b'{"a":1,"a":2}\n{"h":"\\ud800"}', ['{"a":1,"a":2}', '{"h":"\\ud800"}']),
     ('{"a":"\u2028\x85"}\n'.encode(), ['{"a":"\u2028\x85"}']),
     (b'{"a":1}\n{"a":}\n', "line 2, column 6: a JSON value is missing"),
-    (b'{"a":1}\n\n{"a":NaN}\n', "line 3, column 6: NaN is no JSON"),
+    (b'{"a":1}\n\n{"a":NaN}\n', "line 3, column 6: NaN is not JSON"),
     (b'{"a":1} {"a":2}\n', "line 1, column 9: more follows"),
     (b'{"a":1}\r{"a":2}\r', "line 1, column 9: more follows"),
     (
@@ -225,7 +225,7 @@ DOCUMENTS: list[tuple[bytes, list[str] | str]] = [
     (b"[1]\n[2]\n", ["[1]", "[2]"]),
     (b"[[1, 2], []]", ["[1, 2]", "[]"]),
     (b'[{"a": 1},\n {"a": 01}]', "line 2, column 9: "),
-    (b'[{"a": 1},\n {"a": Infinity}]', "line 2, column 8: Infinity is no JSON"),
+    (b'[{"a": 1},\n {"a": Infinity}]', "line 2, column 8: Infinity is not JSON"),
     (b'[{"a": 1},\n', "line 2, column 1: "),
     (b'{"a": 1}\n]', "line 2, column 1: "),
 ]
@@ -403,14 +403,14 @@ def test_texts_of_a_column_that_are_no_utf8(tmp_path: Path) -> None:
         pa.string(), 1, [None, pa.py_buffer(struct.pack("<2i", 0, 4)), pa.py_buffer(b"caf\xe9")]
     )
     (tmp_path / "rows.arrow").write_bytes(arrow(pa.table({"a": wrong})))
-    assert "damaged behind row 0: In column 0: Invalid: Invalid UTF8" in refusal(tmp_path / "rows.arrow")
+    assert "damaged after row 0: In column 0: Invalid: Invalid UTF8" in refusal(tmp_path / "rows.arrow")
 
 
 @pytest.mark.parametrize("suffix", TABLES)
 def test_tables_that_are_cut(tmp_path: Path, suffix: str) -> None:
     for length in (16, len(TABLES[suffix]) // 2, len(TABLES[suffix]) - 12):
         (tmp_path / f"rows.{suffix}").write_bytes(TABLES[suffix][:length])
-        assert refusal(tmp_path / f"rows.{suffix}").startswith(f"rows.{suffix}: it is no ")
+        assert refusal(tmp_path / f"rows.{suffix}").startswith(f"rows.{suffix}: not a valid ")
 
 
 @pytest.mark.parametrize(

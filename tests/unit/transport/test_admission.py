@@ -40,7 +40,7 @@ def test_networks_that_are_none(text: str) -> None:
 
 @pytest.mark.parametrize("settings", [{"server_max_connections": 0}, {"server_max_connections_per_address": -1}])
 def test_counts_that_let_nobody_in(settings: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=r"serverMaxConnections.*: it is at least"):
+    with pytest.raises(ConfigError, match=r"serverMaxConnections.*: must be at least"):
         ConnectionSettings(**settings)  # type: ignore[arg-type]
 
 

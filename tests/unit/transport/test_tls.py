@@ -128,12 +128,12 @@ def test_passwords_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"mode": "enforced"}, "tls.server.mode='enforced': it is disabled, permissive or enforcing"),
-        ({"client_auth": "yes"}, "tls.server.need.client.auth='yes': it is none, optional or require"),
-        ({"mode": "enforcing", "cert_file": None, "key_file": None}, "enforcing without tls.server.certPath"),
-        ({"cert_file": None}, "tls.server.keyPath without tls.server.certPath"),
-        ({"client_auth": "require"}, "without tls.server.authClient=true"),
-        ({"test_mode": True}, "tls.test.mode.enable=true with tls.server.certPath"),
+        ({"mode": "enforced"}, "tls.server.mode='enforced': must be disabled, permissive or enforcing"),
+        ({"client_auth": "yes"}, "tls.server.need.client.auth='yes': must be none, optional or require"),
+        ({"mode": "enforcing", "cert_file": None, "key_file": None}, "enforcing needs tls.server.certPath"),
+        ({"cert_file": None}, "tls.server.keyPath needs tls.server.certPath"),
+        ({"client_auth": "require"}, "needs tls.server.authClient=true"),
+        ({"test_mode": True}, "tls.test.mode.enable=true makes a certificate"),
     ],
 )
 def test_settings_of_a_server_that_cannot_be_meant(wrong: dict[str, Any], text: str) -> None:
@@ -143,12 +143,12 @@ def test_settings_of_a_server_that_cannot_be_meant(wrong: dict[str, Any], text: 
 
 def test_a_misspelt_mode_is_no_permissive_server() -> None:
     """Where RocketMQ takes permissive for whatever it does not know."""
-    with pytest.raises(ConfigError, match=r"tls\.server\.mode=.*: it is"):
+    with pytest.raises(ConfigError, match=r"tls\.server\.mode=.*: must be"):
         load_config(ServerTls, {"tls.server.mode": "ENFORCING "})
 
 
 def test_a_key_without_a_certificate() -> None:
-    with pytest.raises(ConfigError, match="a key goes with its certificate"):
+    with pytest.raises(ConfigError, match="give the key with its certificate"):
         TlsConfig(key_file=Path("a.key"))
 
 
@@ -387,7 +387,7 @@ def test_a_certificate_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
     context = certificate.context()
     assert context is not None
     assert certificate.context() is context, "made once"
-    assert caplog.text.count("it protects from nobody who can answer in this server's place") == 1
+    assert caplog.text.count("it does not protect against another server") == 1
 
 
 def test_a_certificate_of_its_own_takes_a_library(monkeypatch: pytest.MonkeyPatch) -> None:

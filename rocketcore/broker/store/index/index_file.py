@@ -117,7 +117,7 @@ class IndexFile:
         with files.opened(path, os.O_RDONLY) as fd:
             data = files.read(fd, HEADER_SIZE, 0)
         if len(data) < HEADER_SIZE:
-            raise ValueError(f"{len(data)} bytes are no header")
+            raise ValueError(f"{len(data)} bytes are not a header")
         return list(_HEADER.unpack(data))
 
     @property

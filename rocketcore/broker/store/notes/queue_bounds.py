@@ -133,7 +133,7 @@ class QueueBounds:
     def decode(cls, content: bytes) -> QueueBounds:
         """Return what a file says; raises ValueError where not even its first record is whole."""
         if not content.startswith(MAGIC):
-            raise ValueError("it is no note of this version")
+            raise ValueError("the note has another version")
         position, crc = len(MAGIC), zlib.crc32(MAGIC)
         found: QueueBounds | None = None
         while (record := _record(content, position, crc)) is not None:

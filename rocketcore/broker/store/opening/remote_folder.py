@@ -37,7 +37,7 @@ def warn_of_remote_folders(config: StoreConfig, files: FileSystem) -> None:
             found.append(f"{folder} ({name})")
     if found:
         logger.warning(
-            "store not on a local disk path=%s: what is acknowledged is as durable as a sync is there, reads may wait "
-            "for it and all clients with them, and another broker is kept away only where it has locks",
+            "store not on a local disk path=%s: acknowledged messages are only as durable as its sync; slow reads "
+            "delay all clients; without file locks, a second broker can open the store",
             ", ".join(found),
         )

@@ -281,7 +281,7 @@ class ColdReads:
                 if waiting.rounds < _MOST_ROUNDS:
                     self._load(waiting, cold)
                     return
-                outcome = OSError(errno.EAGAIN, "what is read leaves memory before it is used", waiting.lacks)
+                outcome = OSError(errno.EAGAIN, "the data read leaves memory before it is used", waiting.lacks)
             except Exception as error:
                 outcome = error
             finally:

@@ -138,7 +138,7 @@ def sized(config: StoreConfig) -> Sized:
     usual = [length for length, _ in of_queues.most_common() if length and length % UNIT_SIZE == 0]
     most = min(config.max_message_size, size - RECORD_OVERHEAD)
     if most < 1:
-        raise StoreCorrupted(f"{config.commit_log_folder}: files of {size} bytes are no commit log's")
+        raise StoreCorrupted(f"{config.commit_log_folder}: a commit log cannot have files of {size} bytes")
     note = IndexNote.read(config.root / "indexbounds", files)
     if note is not None:
         config = replace(config, max_hash_slot_num=note.slot_count, max_index_num=note.max_entries)

@@ -209,7 +209,7 @@ class Dispatcher:
             count, at, status, _ = walk(self._buffer, at, run.end, base, rows.view, False)
             self._feed.feed(self._buffer, rows, count, self._read)
         if at != run.end and status != FILLER:
-            raise RuntimeError(f"what was put is no record at {base + at}")
+            raise RuntimeError(f"the bytes put at {base + at} are not a record")
 
     def _read(self, start: int, length: int) -> bytes:
         return bytes(self._buffer[start : start + length])

@@ -28,9 +28,9 @@ class Mounted(FileSystem):
     ("mounts", "named"),
     [
         ({}, ""),
-        ({"root": NFS}, "path={0}/root (NFS): what"),
-        ({"root": NFS, "log": FUSE}, "path={0}/root (NFS), {0}/log (FUSE): what"),
-        ({"": FUSE}, "path={0}/root (FUSE), {0}/log (FUSE): what"),
+        ({"root": NFS}, "path={0}/root (NFS): acknowledged messages"),
+        ({"root": NFS, "log": FUSE}, "path={0}/root (NFS), {0}/log (FUSE): acknowledged messages"),
+        ({"": FUSE}, "path={0}/root (FUSE), {0}/log (FUSE): acknowledged messages"),
     ],
 )
 def test_is_said_once(tmp_path: Path, mounts: dict[str, int], named: str, caplog: pytest.LogCaptureFixture) -> None:
