@@ -59,7 +59,7 @@ class LazyGroup(PipeAware, click.Group):
             return entry
         command = getattr(import_module(f"rocketcore.cli.{entry.module}"), entry.function)
         if not isinstance(command, click.Command):
-            raise TypeError(f"rocketcore.cli.{entry.module}.{entry.function} is no command")
+            raise TypeError(f"rocketcore.cli.{entry.module}.{entry.function} is not a command")
         command.name = cmd_name
         return command
 

@@ -77,6 +77,6 @@ def _check_alike(tasks: list[TaskSummary]) -> None:
             if list(seen.setdefault(topic, queues)) != list(queues):
                 raise RouteNotFound(
                     f"the queues of topic {topic!r} changed during the write, {len(seen[topic])} and {len(queues)}: "
-                    "all rows are sent, but those of one shardingKey may be in two queues; run again "
-                    "they are sent again, under the same ids only with the option writeId"
+                    "all rows are sent, but rows of one shardingKey may be in two queues. If you run the write "
+                    "again, it sends them again; the option writeId keeps their ids"
                 )

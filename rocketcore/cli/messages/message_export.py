@@ -416,7 +416,8 @@ class _File(_Target, AbstractContextManager["_File"]):
                 now = "is gone" if limits is None else f"ends at {limits.end}"
                 raise CommandFailed(
                     "CHANGED", f"{stretch.queue(topic)} {now}, and {self._path} was to have it up to {stretch.end}",
-                    "a broker that is away comes back; for a topic that was made anew start again with --restart",
+                    "if a broker is offline, wait for it; if the topic was deleted and created again, start again "
+                    "with --restart",
                 )  # fmt: skip
 
     def _note(self) -> None:

@@ -37,7 +37,7 @@ def warn_of_remote_folders(config: StoreConfig, files: FileSystem) -> None:
             found.append(f"{folder} ({name})")
     if found:
         logger.warning(
-            "store not on a local disk path=%s: acknowledged messages are only as durable as its sync; slow reads "
-            "delay all clients; without file locks, a second broker can open the store",
+            "store not on a local disk path=%s: acknowledged messages are only as durable as its sync. Slow reads "
+            "delay all clients. Without file locks, a second broker can open the store",
             ", ".join(found),
         )

@@ -48,7 +48,7 @@ def test_is_said_once(tmp_path: Path, mounts: dict[str, int], named: str, caplog
     assert len(said) == bool(named)
     if named:
         assert named.format(tmp_path) in said[0]
-        assert "as durable as a sync is there" in said[0]
+        assert "only as durable as its sync" in said[0]
 
 
 def test_the_system_says_which_it_is(tmp_path: Path) -> None:
