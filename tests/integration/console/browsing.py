@@ -129,7 +129,7 @@ def write_everything(page: Page, namesrv: str) -> None:
 
     page.goto(f"/group/reset?name={GROUP}")
     page.get_by_label("Topic", exact=True).fill(TOPIC)
-    page.get_by_label("Where it goes on").fill("latest")
+    page.get_by_label("Where the group continues").fill("latest")
     page.get_by_role("button", name="Show the plan").click()
     page.locator("input[name=typed]").fill(GROUP)
     page.get_by_role("button", name="Reset the offsets").click()
@@ -150,7 +150,7 @@ def write_everything(page: Page, namesrv: str) -> None:
     page.get_by_role("button", name="Redrive the chosen ones").click()
     expect(page.get_by_role("status").locator(".pill")).to_have_text("done")
     page.get_by_role("link", name="Redrive all").click()
-    page.get_by_label("At most so many a second").fill("1000")
+    page.get_by_label("Messages per second, at most").fill("1000")
     page.get_by_role("button", name="Show the plan").click()
     page.locator("input[name=typed]").fill(GROUP)
     page.get_by_role("button", name="Redrive them").click()

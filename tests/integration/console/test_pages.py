@@ -70,7 +70,7 @@ def test_every_page_shows_what_there_is(browser: Browser, filled: tuple[str, str
         f"/search?topic={topic}&q=no-such-key": "Nothing was found",
         f"/groups?q={group}": topic,
         f"/group?name={group}": "broker-a/0",
-        f"/group?name={group}&tab=members": "Nobody is connected",
+        f"/group?name={group}&tab=members": "No member of this group is connected",
         f"/group?name={group}&tab=config": "16",
         f"/group/reset?name={group}&topic={topic}&to=latest": "5 messages skipped",
         "/dead-letters": "Dead letters",
