@@ -61,7 +61,7 @@ CLEAN = (
     "docs/tutorial.md",
 )
 """A page joins when it is rewritten, and stays."""
-CLEAN_KINDS = ("help", "settings")
+CLEAN_KINDS = ("help", "settings", "console", "errors", "logs", "docstrings")
 """Kinds of texts in the program, see ``prose_texts.py``; they join in the same way."""
 MOST_WORDS = 30
 HIGHEST_MEAN = 18.0
@@ -72,6 +72,8 @@ HABITS = {
     r"\bone that\b": "'one that': repeat the noun",
     r"\bthose that\b": "'those that': repeat the noun",
 }
+NOT_YET = ("rocketcore/admin/", "rocketcore.Admin", "rocketcore.aio.Admin")
+"""Where texts are not clean yet: no check finds fault with them, but one of their kind alone."""
 TEXT_HABITS = HABITS | {
     r"(?:^|[;:,]\s)what(?: (?:is|was|has|it|they|a|an|the|of|no)\b)(?!.*\?$)": "'what …' for a noun: name the thing",
     r"\b(?:is|are|was|were) no (?!longer|more)\w+": "'is no …': say 'is not a …', or 'invalid …'",
@@ -152,7 +154,12 @@ def main(asked: list[str]) -> int:
     pages = [name for name in asked or CLEAN if name not in KINDS]
     found = [fault for name in pages for fault in faults(name, (ROOT / name).read_text("utf-8"))]
     texts = gathered(kinds) if kinds else []
-    found += [fault for _, place, text in texts for fault in text_faults(place, text)]
+    found += [
+        fault
+        for _, place, text in texts
+        if asked or not place.startswith(NOT_YET)
+        for fault in text_faults(place, text)
+    ]
     print("\n".join(found) if found else f"{len(pages)} pages and {len(texts)} texts read well")
     return 1 if found else 0
 

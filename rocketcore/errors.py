@@ -15,8 +15,8 @@ from rocketcore.printable import printable
 
 
 class RocketError(Exception):
-    """Root of all errors raised by rocketcore. What it says is one line that does nothing to a terminal: much of it is
-    what a peer said."""
+    """Root of all errors raised by rocketcore. Its text is one printable line, safe for a terminal, though parts of it
+    may come from a peer."""
 
     retriable: ClassVar[bool] = False
     refresh_route: ClassVar[bool] = False
@@ -270,7 +270,7 @@ class GoAway(BrokerError):
 
 
 class ClientError(RocketError):
-    """The client cannot do what was asked, whatever the brokers say."""
+    """The client itself cannot do what you asked; the brokers play no part."""
 
 
 class RouteNotFound(ClientError):
@@ -318,8 +318,9 @@ class TransactionAborted(ClientError):
 class PartlyDone(ClientError):
     """Some servers made a change and others did not.
 
-    ``done`` are the addresses that made it, ``failed`` the others, each with its error. What ended in RequestTimeout
-    may have been done all the same. The call may be repeated: no change of administration does more when made twice.
+    ``done`` are the addresses that made it, ``failed`` the others, each with its error. A change that ended in
+    RequestTimeout may have been done all the same. The call may be repeated: no change of administration does more when
+    made twice.
     """
 
     def __init__(self, request: str, done: Iterable[str], failed: Mapping[str, RocketError]) -> None:
@@ -336,8 +337,8 @@ class PartlyDone(ClientError):
 class PartlySent(PartlyDone):
     """Some batches of a ``send_batch`` are stored and others are not; to call it again sends the stored ones twice.
 
-    ``done`` and ``failed`` name the batches by topic; ``results`` is the BatchResult of those that are stored,
-    ``unsent`` has the messages of the others, in their order. One that ended in RequestTimeout may be stored.
+    ``done`` and ``failed`` name the batches by topic; ``results`` is the BatchResult of the stored batches,
+    ``unsent`` has the messages of the others, in their order. A batch that ended in RequestTimeout may be stored.
     """
 
     def __init__(

@@ -181,7 +181,7 @@ class LocalCluster:
             self._kept.pop(index).close()
 
     def check(self) -> None:
-        """Raise RocketError where a server's process has ended that nobody stopped."""
+        """Raise RocketError if a server's process has ended without a call to stop it."""
         self._own().check()
 
     def __enter__(self) -> Self:

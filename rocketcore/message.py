@@ -101,7 +101,7 @@ class KeyKind(Enum):
 
 
 class ConsumeResult(Enum):
-    """What a handler says of a message (Java: ``ConsumeConcurrentlyStatus``)."""
+    """The result that a handler returns for a message (Java: ``ConsumeConcurrentlyStatus``)."""
 
     SUCCESS = "CONSUME_SUCCESS"
     RETRY = "RECONSUME_LATER"
@@ -116,7 +116,7 @@ class TransactionState(Enum):
 
     @property
     def sys_flag(self) -> int:
-        """What END_TRANSACTION calls it."""
+        """The number of this state in END_TRANSACTION."""
         if self is TransactionState.UNKNOWN:
             return 0
         return int(MessageSysFlag.TRANSACTION_COMMIT if self is self.COMMIT else MessageSysFlag.TRANSACTION_ROLLBACK)
@@ -408,7 +408,7 @@ class ReceivedMessage:
         self._result_taker()(self, ConsumeResult.RETRY, _retry_seconds(delay))
 
     def change_invisible(self, seconds: float | timedelta) -> None:
-        """Have a message of a ``SimpleConsumer`` be invisible to others for so long from now.
+        """Make a message of a ``SimpleConsumer`` invisible to others for this long from now.
 
         It is asked of the broker at once, and not waited for. Until the time is over the message may be acknowledged.
 
@@ -439,7 +439,7 @@ class ReceivedMessage:
         """Answer this message, whose sender waits for a reply (``Producer.request``); returns at once.
 
         returns  a future of the reply's SendResult: ``await`` it, or wait by ``result()``; a failure is a warning too
-        raises   MessageIllegal where nobody waits for a reply; Overloaded, ClientClosed
+        raises   MessageIllegal for a message that is not a request; Overloaded, ClientClosed
         """
         if self._take_reply is None:
             raise ConfigError("this message was not handed out by a consumer: send its reply_message() with a producer")
@@ -456,7 +456,7 @@ class ReceivedMessage:
     ) -> Message:
         """Return the message that answers this one, to be sent with any producer (Java: ``createReplyMessage``).
 
-        raises  MessageIllegal where the message is no request, or no broker has stored it
+        raises  MessageIllegal where the message is not a request, or no broker has stored it
         """
         asked = self.properties
         for name in (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT):

@@ -15,7 +15,7 @@ __all__ = ["BatchResult", "ReplyFuture", "SendResult", "SendStatus"]
 
 
 class SendStatus(Enum):
-    """What became of a stored message (Java: ``SendStatus``)."""
+    """The status of a stored message (Java: ``SendStatus``)."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -25,7 +25,7 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What became of a send (Java: ``SendResult``): ``msg_id`` is the UNIQ_KEY, ``offset`` the place in the queue.
+    """The result of a send (Java: ``SendResult``): ``msg_id`` is the UNIQ_KEY, ``offset`` the place in the queue.
 
     Of a batch ``msg_id``, ``offset_msg_id`` and ``offset`` are those of its first message; ``msg_ids`` are all.
     """
@@ -50,7 +50,7 @@ class SendResult:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult(Sequence[SendResult]):
-    """What became of ``send_batch``: a SendResult for each batch that left, in the order of their first messages.
+    """The result of ``send_batch``: a SendResult for each batch that left, in the order of their first messages.
 
     Messages of one topic, and of one message group if they have any, are one batch. It is true where each batch is
     SEND_OK, also where there was none. ``msg_id``, ``queue``, ``offset`` and ``offset_msg_id`` are those of the first
@@ -106,7 +106,7 @@ class BatchResult(Sequence[SendResult]):
 
 
 class ReplyFuture(Future[SendResult]):
-    """What becomes of a reply: ``await`` it on a loop, or call ``result()`` on a thread.
+    """The future of a reply: ``await`` it on a loop, or call ``result()`` on a thread.
 
     loop  sends the reply: on it ``result()`` and ``exception()`` raise ConfigError, as they would wait for themselves
     """
@@ -121,12 +121,12 @@ class ReplyFuture(Future[SendResult]):
         return asyncio.wrap_future(self).__await__()
 
     def result(self, timeout: float | None = None) -> SendResult:
-        """Wait for the result on a thread, for so many seconds at most."""
+        """Wait for the result on a thread, for at most ``timeout`` seconds."""
         self._check_thread()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the failure on a thread, for so many seconds at most; None where there is none."""
+        """Wait for the failure on a thread, for at most ``timeout`` seconds; None after a success."""
         self._check_thread()
         return super().exception(timeout)
 

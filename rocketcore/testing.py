@@ -110,7 +110,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def wait_until(holds: Callable[[], object], timeout: float = 5.0, what: str = "") -> None:
-    """Wait until a condition holds, for so many seconds; raises AssertionError, which says ``what`` was waited for."""
+    """Wait until a condition holds, for at most ``timeout`` seconds; raises AssertionError, which says ``what`` was
+    waited for."""
     deadline = time.monotonic() + timeout
     while not holds():
         if time.monotonic() > deadline:
@@ -130,7 +131,7 @@ class _Handled:
 
     @property
     def messages(self) -> list[ReceivedMessage]:
-        """The messages that the handler is done with, in this order; one that it failed on is not among them."""
+        """The messages that the handler is done with, in this order, without failed ones."""
         with self._lock:
             return list(self._messages)
 
@@ -189,7 +190,7 @@ class Seen(_Handled):
     consumer: PushConsumer
 
     def wait_for(self, count: int, timeout: float = 5.0) -> list[ReceivedMessage]:
-        """Wait until the handler is done with so many messages; return all of them.
+        """Wait until the handler is done with ``count`` messages; return all of them.
 
         raises  AssertionError after ``timeout`` seconds, which says how many there were and what the handler raised
         """
@@ -206,10 +207,10 @@ class AioSeen(_Handled):
     _starting: Awaitable[None]
 
     async def wait_for(self, count: int, timeout: float = 5.0) -> list[ReceivedMessage]:
-        """Wait until the handler is done with so many messages; return all of them.
+        """Wait until the handler is done with ``count`` messages; return all of them.
 
         raises  AssertionError after ``timeout`` seconds, which says how many there were and what the handler raised;
-                what the consumer failed with as it started
+                the error that the consumer started with
         """
         import asyncio
 
@@ -248,7 +249,7 @@ class _Topics:
     def topic(self, queues: int = 4, *, name: str | None = None) -> str:
         """Create a topic and return its name.
 
-        name    default: one that no other test uses; a topic of this name that is there stays as it is
+        name    default: a name that no other test uses; an existing topic of this name stays as it is
         raises  TopicExists where that has another number of queues
         """
         from rocketcore.errors import TopicExists
@@ -279,7 +280,7 @@ class _Topics:
 
 
 class TestClients(_Topics):
-    """What a test gets: topics that no other test uses, and clients of the session's cluster."""
+    """The fixture of a test: topics that no other test uses, and clients of the session's cluster."""
 
     __test__ = False
 
@@ -349,7 +350,7 @@ class TestClients(_Topics):
     def drain(self, topic: str, expect: int | None = None, timeout: float = 5.0) -> list[ReceivedMessage]:
         """Return all messages of a topic, oldest first, and leave every group's offsets alone.
 
-        expect   wait until there are so many
+        expect   wait until there are this many
         timeout  seconds to wait
         raises   AssertionError naming how many came, when fewer than ``expect`` did
         """
@@ -366,7 +367,7 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 
 class AioTestClients(_Topics):
-    """What an ``async def`` test gets: as ``TestClients``, with the clients of ``rocketcore.aio``.
+    """The fixture of an ``async def`` test: as ``TestClients``, with the clients of ``rocketcore.aio``.
 
     They are made at once and start as they are used. Topics are created by calls that wait.
     """

@@ -57,8 +57,8 @@ def read_arrow(
     columns     topic, brokerName, queueId, queueOffset, msgId, tags, keys, body, bornTimestamp, storeTimestamp; on
                 request also properties, bornHost, storeHost, flag, sysFlag, reconsumeTimes, commitLogOffset, storeSize
     tag         tag expression, for example ``a || b``
-    on_damage   what becomes of a message whose body does not have its checksum, or does not decompress: "raise", or
-                "skip" it, with a warning that names queue and offset
+    on_damage   for a message with a wrong checksum, or whose body does not decompress: "raise", or "skip" it, with a
+                warning that names queue and offset
     timeout     seconds for one request
     tls         as for ``Producer``
     returns     pyarrow.Table in the order of the queues; times are timestamp[us, UTC], body is binary

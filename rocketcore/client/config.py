@@ -193,7 +193,7 @@ class ClientConfig:
 
     @property
     def remoting(self) -> RemotingSettings:
-        """What connections are made with: keyword arguments of ``RemotingClient``."""
+        """Keyword arguments of ``RemotingClient``, which makes the connections."""
         return {
             "tls": self.tls,
             "hooks": rpc_hooks(self.hooks) + ((NamespaceHook(self.namespace_v2),) if self.namespace_v2 else ()),

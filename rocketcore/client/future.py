@@ -218,7 +218,7 @@ class Batch:
 
 
 class SendFuture:
-    """What will become of one message that ``send_nowait`` took: ``await`` it, or call ``result()``.
+    """The future of a message that ``send_nowait`` took: ``await`` it, or call ``result()``.
 
     The methods mean what those of ``concurrent.futures.Future`` mean; ``to_future()`` is one, for functions that insist
     on the class. A message that was taken cannot be taken back, so ``cancel()`` returns False.

@@ -89,7 +89,7 @@ class GroupConsumer(Subscriber):
     async def start(self) -> None:
         """Join the group and begin to pull; a second call does nothing.
 
-        A call that is cancelled, or fails, has started all the same: what is missing is made up in the background.
+        A call that is cancelled, or fails, has started all the same: the consumer does the rest in the background.
         """
         if self._closed and not self.revoking:
             raise ClientClosed("the consumer is closed")
@@ -504,7 +504,7 @@ class GroupConsumer(Subscriber):
         return [queue for queue in self.queues() if self._readers[queue].process_queue.paused]
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Pull nothing from some queues, and hand nothing of them out; without queues: from all, also those that come.
+        """Pull nothing from some queues, and hand nothing of them out; without queues: from all, also from new ones.
 
         A queue that goes and comes back is paused only where all are.
 
@@ -515,7 +515,7 @@ class GroupConsumer(Subscriber):
         self._paused = self._paused or queues is None
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on with some queues, or with all and those that come; raises as ``pause``."""
+        """Go on with some queues, or with all and with new ones; raises as ``pause``."""
         readers = self._readers_of(queues)
         self._paused = self._paused and queues is not None
         for reader in readers:
@@ -562,10 +562,10 @@ class GroupConsumer(Subscriber):
     async def drain(self, timeout: float = 30.0) -> bool:
         """Take nothing new, finish what is here, store the offsets, and leave the group.
 
-        A ``PushConsumer`` has its handlers, or whoever iterates, finish what it has read ahead. A ``PullConsumer``
-        commits what polls have returned.
+        A ``PushConsumer`` lets its handlers, or your loop over it, finish the messages that it has read ahead. A
+        ``PullConsumer`` commits what polls have returned.
 
-        timeout  seconds to finish; what is left then comes again, to this group
+        timeout  seconds to finish; the rest then comes again, to this group
         returns  whether all was finished
         """
         refuse_in_listener(self, "drain")

@@ -197,8 +197,8 @@ class Producer(Sender):
     async def close(self, timeout: float | None = None) -> None:
         """Send what is waiting, leave the group, close the connections; a second call waits for the first.
 
-        timeout  seconds to send what is waiting, what is left then fails; default: all of ``delivery_timeout``
-        raises   SendsFailed, after all is closed, for failures that no one has asked a future for
+        timeout  seconds to send the waiting messages, the rest then fails; default: all of ``delivery_timeout``
+        raises   SendsFailed, after all is closed, for failed messages whose future was never asked
         """
         check_close_timeout(timeout)
         async with self._close_lock:

@@ -87,7 +87,7 @@ class PullConsumer(GroupConsumer):
         return super().add_subscription(topic, tag, sql)
 
     async def assign(self, queues: Iterable[MessageQueue], *, tag: str | None = None, sql: str | None = None) -> None:
-        """Read these queues and no others, whoever else reads them; each call replaces the one before.
+        """Read these queues and no others, even if other members read them; each call replaces the last one.
 
         raises  ConfigError after ``subscribe``, and for an empty filter; RouteNotFound for a topic that does not exist
         """
@@ -138,9 +138,8 @@ class PullConsumer(GroupConsumer):
     async def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
 
-        max_messages  at most so many; default: the consumer's ``max_messages``
-        raises        ConfigError where nothing is subscribed or assigned; what a broker refuses, with no
-                      message to return
+        max_messages  the most messages to return; default: the consumer's ``max_messages``
+        raises        ConfigError where nothing is subscribed or assigned; a broker's refusal, with no message to return
         """
         polled = Polled()
         return await self.poll_into(polled, timeout, max_messages)
@@ -256,14 +255,14 @@ class PullConsumer(GroupConsumer):
     async def commit(self, offsets: Mapping[MessageQueue, int] | ReceivedMessage | None = None) -> None:
         """Store how far the group is: what polls have returned, or as far as ``offsets`` says.
 
-        A message counts as long as its queue is this consumer's and stands where polls have brought it: one of a queue
-        that has gone, or was sought in or reset meanwhile, is not stored, and a warning says so.
+        A message counts as long as its queue is this consumer's and stands where polls have brought it. If the queue
+        has gone, or you called ``seek``, or it was reset, the offset is not stored, and a warning says so.
 
         offsets  of each queue the offset of the next message to read; or the last message of a queue that is done
-        raises   ConfigError for anything else, for an offset of a queue that this consumer does not read, and for one
-                 beyond the end of its queue; where a broker does not take an offset, what it says (BrokerError) or why
-                 it was not reached (TransportError): the other queues are stored, this one is tried again by itself;
-                 with ``broadcast`` ClientError where the offset file cannot be written
+        raises   ConfigError for anything else, for a queue that this consumer does not read, and for an offset beyond
+                 the end of its queue. If a broker refuses an offset (BrokerError) or cannot be reached
+                 (TransportError), the other queues are stored, and this one is tried again by itself. With
+                 ``broadcast``: ClientError if the offset file cannot be written
         """
         if failures := await self._commit(offsets):
             raise _not_committed(self.group, failures)

@@ -68,8 +68,8 @@ class PushConsumer(GroupConsumer):
 
     Subscribe, then iterate (``async for``) and say what became of each message by ``ack()``, ``retry()`` or
     ``process()``; or give each topic a handler, a function or a coroutine function. A handler that returns is done with
-    the message; one that raises gets it again, after the delay of ``RetryLater`` if it raised that. All methods belong
-    to one loop.
+    the message. If it raises, it gets the message again, after the delay of ``RetryLater`` if it raised that. All
+    methods belong to one loop.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class PushConsumer(GroupConsumer):
     async def run(self) -> None:
         """Consume until ``close()`` is called or this task is cancelled; then finish, and leave the group.
 
-        raises  ConfigError without a handler; what a broker refuses, after the same
+        raises  ConfigError without a handler; a broker's refusal, after the same
         """
         if self._inside_handler():
             raise ConfigError("run() in a handler of its consumer would wait for itself")
@@ -200,7 +200,7 @@ class PushConsumer(GroupConsumer):
             tell(error)
 
     def tell_refusals(self, tell: Callable[[RocketError], None]) -> None:
-        """Have a function called, on the loop, with what a broker refuses, now or later."""
+        """Have a function called, on the loop, with a broker's refusal, now or later."""
         self._tell_refusals.append(tell)
         for error in self._refusals.values():
             tell(error)
@@ -259,7 +259,7 @@ class PushConsumer(GroupConsumer):
         """Wait for messages of topics without a handler; return up to ``limit``, none when the consumer is closed.
 
         is_over  tells, after ``wake_takers``, that who waits wants none any more
-        raises   ConfigError without a subscription; what a broker refuses, when no message is left to return
+        raises   ConfigError without a subscription; a broker's refusal, when no message is left to return
         """
         self._check_subscribed()
         await self.start()

@@ -160,8 +160,8 @@ class Sender:
 
         topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
         queue        the queue to send to; without it and without ``message_group`` the queues take turns
-        timeout      seconds for the whole call, retries included; default: the producer's. While another broker may be
-                     tried after one that does not answer, an attempt has its share of them (``attempt_timeout``)
+        timeout      seconds for the whole call, retries included; default: the producer's. While other
+                     brokers are left to try, an attempt has its share of them (``attempt_timeout``)
         returns      SendResult; its status can be other than SEND_OK: stored, but not yet as safely as asked
         raises       MessageIllegal, RouteNotFound, TransportError (RequestTimeout), the broker's refusal (BrokerError)
         """
@@ -285,8 +285,8 @@ class Sender:
         """Send messages in batches: those of one topic, and of one message group if any, are one batch.
 
         A batch has one queue and consecutive offsets; it is stored as a whole or not at all. None is sent before all
-        are checked. ``max_message_bytes`` is for each batch: one that is longer is refused, as half of it would be no
-        batch. No messages are fine.
+        are checked. ``max_message_bytes`` applies to each batch: a longer batch is refused, since half of it would not
+        be a batch. No messages are fine.
 
         queue    for one batch alone
         timeout  seconds for the whole call; default: the producer's
@@ -321,7 +321,7 @@ class Sender:
         handle   ``recall_handle`` of the ``SendResult``: a broker gives one for a ``delay`` and a ``deliver_at``
         timeout  seconds; default: the producer's
         returns  the message's id
-        raises   ConfigError for what is no handle, RouteNotFound; the broker's refusal (BrokerError),
+        raises   ConfigError for an invalid handle, RouteNotFound; the broker's refusal (BrokerError),
                  where the message came already, or it takes none back (``recallMessageEnable``)
         """
         from rocketcore.client.recall import broker_of

@@ -72,9 +72,9 @@ class SimpleConsumer(Subscriber):
     """Takes messages as a member of a group, and acknowledges each (Java: POP, ``SimpleConsumer``).
 
     ``invisible`` seconds after it was received a message that is not acknowledged is for any member again; its
-    ``change_invisible`` prolongs that. ``ordered``: of each queue the group gets nothing more before all that it has
-    is acknowledged; what is not comes again from there. All methods belong to one event loop, but for those of
-    messages.
+    ``change_invisible`` prolongs that. ``ordered``: the group gets more messages of a queue only when it has
+    acknowledged all that it has; the others come again from there. All methods belong to one event loop, but for those
+    of messages.
     """
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
@@ -129,7 +129,7 @@ class SimpleConsumer(Subscriber):
         self._started = True
 
     async def close(self) -> None:
-        """Tell brokers what was acknowledged, give back what nobody has seen, leave the group.
+        """Send the acknowledgements, give back unseen messages, leave the group.
 
         A second call waits for the first.
         """
@@ -182,7 +182,7 @@ class SimpleConsumer(Subscriber):
 
         tag     the tags wanted, ``a || b``; default: all messages
         sql     an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
-        raises  what a broker refuses
+        raises  a broker's refusal
         """
         await self.join_topic(self.note_subscription(topic, tag, sql))
 
@@ -191,7 +191,7 @@ class SimpleConsumer(Subscriber):
         self._news.set()
 
     async def unsubscribe(self, topic: str) -> None:
-        """End a subscription; what was received of the topic may still be acknowledged."""
+        """End a subscription; you can still acknowledge the messages received before."""
         topic = self.wire_topic(topic)
         self._problems.over(f"topic={topic}")
         if self._subscriptions.pop(topic, None) is not None and self._started:
@@ -218,7 +218,7 @@ class SimpleConsumer(Subscriber):
 
         Each is invisible to the rest of the group for ``invisible`` seconds: ``ack()`` it in that time.
 
-        raises  ConfigError without a subscription; what a broker refuses, with no message to return
+        raises  ConfigError without a subscription; a broker's refusal, with no message to return
         """
         return await self.receive_into([], max_messages, timeout)
 

@@ -155,8 +155,8 @@ class Subscriber:
     async def wait_ready(self, timeout: float = 10.0) -> None:
         """Wait until messages of every subscribed topic can come.
 
-        raises  ConfigError without a subscription; what a broker refuses; RequestTimeout after ``timeout`` seconds,
-                which says what is missing
+        raises  ConfigError without a subscription; a broker's refusal; RequestTimeout after ``timeout`` seconds, whose
+                text names the missing part
         """
         refuse_in_listener(self, "wait_ready")
         self._check_subscribed()
@@ -262,7 +262,7 @@ class Subscriber:
     async def join_topic(self, noted: Noted) -> None:
         """Receive the messages of a topic that was subscribed to; starts the consumer.
 
-        raises  what a broker refuses; the subscription is then as if it had not been tried
+        raises  a broker's refusal; the subscription is then as if it had not been tried
         """
         self._leave_joining()
         if not self._started:
@@ -365,7 +365,7 @@ class Subscriber:
         self._news.set()
 
     def raise_refusal(self) -> None:
-        """Raise what a broker refuses at the moment."""
+        """Raise a broker's refusal at the moment."""
         for error in self._refusals.values():
             raise error.with_traceback(None)
 
@@ -379,7 +379,7 @@ class Subscriber:
     # Where it stands
 
     async def watermarks(self, queue: MessageQueue) -> Watermarks:
-        """Return the offset of the first message that a queue still has, and the one that the next will get."""
+        """Return the offset of the first message that a queue still has, and the offset of its next message."""
         queue = self.wire_queue(queue)
         await self.start()
         return await watermarks(self.instance, queue)
@@ -394,7 +394,7 @@ class Subscriber:
         return await committed(self.instance, self.group, queue)
 
     async def lag(self) -> dict[MessageQueue, int]:
-        """Return by queue how many messages wait: those that this member is not done with.
+        """Return by queue how many messages wait, without the messages that this member is done with.
 
         Where brokers keep the group's position (``SimpleConsumer``, POP), it is of all queues of the subscribed topics,
         and counts what the group has not been given.

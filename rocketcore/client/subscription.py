@@ -63,7 +63,7 @@ class Subscription(Coroutine[Any, Any, None]):
     """What ``subscribe`` of an asyncio consumer returns: await it, decorate the topic's handler with it, or neither.
 
     The consumer knows the subscription at once, and joins the topic soon if it runs. Whoever awaits this has the topic
-    joined before going on, and gets what a broker refuses. It is a coroutine, for ``asyncio.run()`` and its kin:
+    joined before going on, and gets a broker's refusal. It is a coroutine, for ``asyncio.run()`` and its kin:
     ``run_coroutine_threadsafe()`` takes it to the consumer's loop, where all of it is done then.
 
     keeper  not to be forgotten before this

@@ -104,7 +104,8 @@ class HostedConsumer(Generic[ConsumerT]):
 
     @property
     def gaps(self) -> Gaps:
-        """What brokers leave out of their answers; ``gaps.tell(function)`` has a function called on this one's loop."""
+        """The offsets that brokers leave out of their answers; ``gaps.tell(function)`` has a function called on this
+        one's loop."""
         return self._consumer.gaps
 
     def _check(self) -> None:
@@ -185,10 +186,10 @@ class _HostedMember(HostedConsumer[MemberT]):
     def drain(self, timeout: float = 30.0) -> bool:
         """Take nothing new, finish what is here, store the offsets, and leave the group.
 
-        A ``PushConsumer`` has its handlers, or whoever iterates, finish what it has read ahead. A ``PullConsumer``
-        commits what polls have returned.
+        A ``PushConsumer`` lets its handlers, or your loop over it, finish the messages that it has read ahead. A
+        ``PullConsumer`` commits what polls have returned.
 
-        timeout  seconds to finish; what is left then comes again, to this group
+        timeout  seconds to finish; the rest then comes again, to this group
         returns  whether all was finished
         raises   ConfigError in a handler, which it would wait for
         """
@@ -251,9 +252,9 @@ class BatchSubscription:
 class PushConsumer(_HostedMember[AsyncPushConsumer]):
     """Receives messages as a member of a group (Java: ``DefaultMQPushConsumer``); thread-safe.
 
-    Subscribe, then iterate and say what became of each message by ``ack()``, ``retry()`` or ``process()``; or give each
+    Subscribe, then iterate and say what became of each message by ``ack()``, ``retry()`` or ``process()``. Or give each
     topic a handler, which runs on a pool of ``threads``, and call ``run()``. A handler that returns is done with the
-    message; one that raises gets it again, after the delay of ``RetryLater`` if it raised that.
+    message. If it raises, it gets the message again, after the delay of ``RetryLater`` if it raised that.
 
     namesrv  as in ``Producer``
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
@@ -311,9 +312,10 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
         """Subscribe to a topic whose handler gets several messages at a time (Java: ``consumeMessageBatchMaxSize``).
 
         The result decorates the handler. The messages of a batch lie in one queue, in their order. A handler that
-        returns is done with all of them; one that raises has all of them again, with ``RetryLater(of=[…])`` those.
+        returns is done with all of them. If it raises, it gets all of them again, or with ``RetryLater(of=[…])`` those
+        messages.
 
-        max_messages  at most so many; ``pull_threshold_for_queue`` bounds how many are here
+        max_messages  the most messages of a call; ``pull_threshold_for_queue`` bounds how many are here
         max_wait      seconds after which a handler gets fewer
         tag, sql      as ``subscribe``
         """
@@ -360,7 +362,7 @@ class PushConsumer(_HostedMember[AsyncPushConsumer]):
         In the main thread, and where the application has no handler for the signal of its own. ``stopped_by`` tells
         which came; the next one does what it does without.
 
-        raises  ConfigError without a handler; what a broker refuses, after the same
+        raises  ConfigError without a handler; a broker's refusal, after the same
         """
         refusals: list[RocketError] = []
 
@@ -433,9 +435,8 @@ class PullConsumer(_HostedMember[AsyncPullConsumer]):
     def poll(self, timeout: float = 5.0, *, max_messages: int | None = None) -> list[ReceivedMessage]:
         """Return messages, waiting for the first at most ``timeout`` seconds; an empty list when none came.
 
-        max_messages  at most so many; default: the consumer's ``max_messages``
-        raises        ConfigError where nothing is subscribed or assigned; what a broker refuses, with no
-                      message to return
+        max_messages  the most messages to return; default: the consumer's ``max_messages``
+        raises        ConfigError where nothing is subscribed or assigned; a broker's refusal, with no message to return
         """
         return self._poll(timeout, max_messages, bool)
 

@@ -251,8 +251,9 @@ class Producer:
     ) -> SendFuture:
         """Hand a message over to be sent with others of its queue; waits only while ``buffer_bytes`` are taken.
 
-        What fails is sent again, by another broker if one is there, until ``delivery_timeout`` seconds after the call.
-        A callback of a future may send too: it does not wait for room, but may fill the buffer to twice its limit.
+        A failed message is sent again, to another broker if there is one, until ``delivery_timeout`` seconds after the
+        call. A callback of a future may send too: it does not wait for room, but may fill the buffer to twice its
+        limit.
 
         topic, body  a topic and a body, with the options of ``Message``; or a ``Message`` alone
         returns      a future of the SendResult; its ``msg_id`` is known at once
@@ -283,8 +284,8 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Send what is waiting, leave the group, close the connections; a second call does nothing.
 
-        timeout  seconds to send what is waiting, what is left then fails; default: all of ``delivery_timeout``
-        raises   SendsFailed, after all is closed, for failures that no one has asked a future for; ConfigError in a
+        timeout  seconds to send the waiting messages, the rest then fails; default: all of ``delivery_timeout``
+        raises   SendsFailed, after all is closed, for failed messages whose future was never asked; ConfigError in a
                  callback of a future; RequestTimeout where a callback, of whichever producer, does not return
         """
         check_close_timeout(timeout)

@@ -33,7 +33,7 @@ class SimpleConsumer(HostedConsumer[AsyncSimpleConsumer]):
 
         Each is invisible to the rest of the group for ``invisible`` seconds: ``ack()`` it in that time.
 
-        raises  ConfigError without a subscription; what a broker refuses, with no message to return
+        raises  ConfigError without a subscription; a broker's refusal, with no message to return
         """
         received: list[ReceivedMessage] = []
         try:

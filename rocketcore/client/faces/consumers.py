@@ -61,7 +61,8 @@ class _Consumer(Face[ConsumerT], Generic[ConsumerT]):
 
     @property
     def gaps(self) -> Gaps:
-        """What brokers leave out of their answers; ``gaps.tell(function)`` has a function called on the loop."""
+        """The offsets that brokers leave out of their answers; ``gaps.tell(function)`` has a function called on the
+        loop."""
         return self._logic.gaps
 
     subscription = guarded_call(Subscriber.subscription)
@@ -100,8 +101,8 @@ class PushConsumer(_Member[PushLogic]):
 
     Subscribe, then iterate (``async for``) and say what became of each message by ``ack()``, ``retry()`` or
     ``process()``; or give each topic a handler, a function or a coroutine function. A handler that returns is done with
-    the message; one that raises gets it again, after the delay of ``RetryLater`` if it raised that. All methods belong
-    to the event loop on which it is used first.
+    the message. If it raises, it gets the message again, after the delay of ``RetryLater`` if it raised that. All
+    methods belong to the event loop on which it is used first.
 
     namesrv  as in ``Producer``
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
@@ -119,8 +120,8 @@ class PushConsumer(_Member[PushLogic]):
     ) -> Subscription:
         """Subscribe to a topic; the result may be awaited, and decorates the topic's handler.
 
-        Who awaits it on a consumer that runs gets what a broker refuses, and goes on when the topic was joined; else
-        that is done soon.
+        If you await it on a running consumer, it raises a broker's refusal, and returns when the topic was joined.
+        Otherwise the consumer joins it soon.
 
         tag  the tags wanted, ``a || b``; default: all messages
         sql  an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
@@ -144,9 +145,10 @@ class PushConsumer(_Member[PushLogic]):
         """Subscribe to a topic whose handler gets several messages at a time (Java: ``consumeMessageBatchMaxSize``).
 
         The result decorates the handler. The messages of a batch lie in one queue, in their order. A handler that
-        returns is done with all of them; one that raises has all of them again, with ``RetryLater(of=[…])`` those.
+        returns is done with all of them. If it raises, it gets all of them again, or with ``RetryLater(of=[…])`` those
+        messages.
 
-        max_messages  at most so many; ``pull_threshold_for_queue`` bounds how many are here
+        max_messages  the most messages of a call; ``pull_threshold_for_queue`` bounds how many are here
         max_wait      seconds after which a handler gets fewer
         tag, sql      as ``subscribe``
         """
@@ -163,7 +165,7 @@ class PushConsumer(_Member[PushLogic]):
         In the main thread, and where the application has no handler for the signal of its own. ``stopped_by`` tells
         which came; the next one does what it does without. A task that is cancelled finishes and leaves, too.
 
-        raises  ConfigError without a handler; what a broker refuses, after the same
+        raises  ConfigError without a handler; a broker's refusal, after the same
         """
         self._guard.enter()
         loop = asyncio.get_running_loop()
@@ -214,7 +216,7 @@ class PullConsumer(_Member[PullLogic]):
         """Read this member's share of a topic; the result may be awaited, which starts the consumer.
 
         tag, sql  which messages, as ``PushConsumer.subscribe``
-        raises    ConfigError after ``assign``; where it is awaited, what a broker refuses
+        raises    ConfigError after ``assign``; where it is awaited, a broker's refusal
         """
         return self._subscription(topic, tag, sql)
 
@@ -255,9 +257,9 @@ class SimpleConsumer(_Consumer[SimpleLogic]):
     """Takes messages as a member of a group, and acknowledges each (POP, 5.x brokers and ours).
 
     ``invisible`` seconds after it was received a message that is not acknowledged is for any member again; its
-    ``change_invisible`` prolongs that. ``ordered``: of each queue the group gets nothing more before all that it has
-    is acknowledged; what is not comes again from there. All methods belong to the event loop on which it is used
-    first, but for those of messages.
+    ``change_invisible`` prolongs that. ``ordered``: the group gets more messages of a queue only when it has
+    acknowledged all that it has; the others come again from there. All methods belong to the event loop on which it is
+    used first, but for those of messages.
 
     namesrv  as in ``Producer``
     config   settings as one object; or its fields as keyword arguments, see ``ConsumerConfig``
@@ -275,7 +277,7 @@ class SimpleConsumer(_Consumer[SimpleLogic]):
 
         tag     the tags wanted, ``a || b``; default: all messages
         sql     an SQL92 condition on properties, in place of tags; the broker needs ``enablePropertyFilter``
-        raises  where it is awaited, what a broker refuses
+        raises  where it is awaited, a broker's refusal
         """
         return self._subscription(topic, tag, sql)
 
