@@ -11,7 +11,7 @@ __all__ = ["broker_of"]
 def broker_of(topic: str, handle: object) -> str:
     """Return the broker that gave a handle; raises ConfigError for what is none."""
     if not isinstance(handle, str):
-        hint = ": the broker gave none, as the message is for no time" if handle is None else ""
+        hint = ": the broker gave none, because the message has no delivery time" if handle is None else ""
         raise ConfigError(f"{handle!r} is not a handle of a message to {topic!r}{hint}")
     try:
         return RecallHandle.decode(handle).broker

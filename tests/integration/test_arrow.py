@@ -235,7 +235,7 @@ def test_a_row_beyond_the_limit_of_its_producer_is_named(cluster: LocalCluster, 
 
 def test_wrong_columns_are_refused(cluster: LocalCluster, make_topic: MakeTopic) -> None:
     with rmq.Producer(cluster.namesrv, group="arrow") as producer:
-        with pytest.raises(ConfigError, match="there is no column 'nothing'; there are id, "):
+        with pytest.raises(ConfigError, match="no column 'nothing'; the columns are id, "):
             producer.send_arrow(make_topic(), rows(1), body="nothing")
         with pytest.raises(ConfigError, match="column body is map"):
             producer.send_arrow(make_topic(), rows(1), body="extra")

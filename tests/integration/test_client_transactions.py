@@ -272,7 +272,7 @@ def test_wrong_use(cluster: LocalCluster, topic: str) -> None:
     with pytest.raises(rmq.ConfigError, match="checker must be a function or a coroutine function, got int"):
         rmq.Producer(cluster.namesrv, checker=5)  # type: ignore[arg-type]
     with rmq.Producer(cluster.namesrv, group=new_group(), checker=never) as producer:
-        with pytest.raises(rmq.MessageIllegal, match="is not delayed"):
+        with pytest.raises(rmq.MessageIllegal, match="cannot be delayed"):
             producer.transaction(rmq.Message(topic, b"x", delay_level=3)).begin()
         with pytest.raises(TypeError, match="a Message, got str"):
             producer.transaction(topic).begin()  # type: ignore[arg-type]

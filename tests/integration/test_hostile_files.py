@@ -303,7 +303,7 @@ def test_what_is_no_file_of_ours_stays_as_it_is(rocket: Rocket, topic: str, name
         Path(name).mkdir()
     for more in ([], ["--restart"]):
         code, _, err = rocket("export", topic, "-o", "a.jsonl", *more)
-        assert (code, f"error: {name} is no regular file: " in err) == (1, True), err
+        assert (code, f"error: {name} is not a regular file: " in err) == (1, True), err
     assert victim.read_text() == "precious"
     assert os.path.lexists(name)
     assert not Path("a.jsonl").exists()
@@ -322,7 +322,7 @@ def test_an_export_replaces_files_alone(rocket: Rocket, topic: str, kind: str) -
     before, mode = sorted(os.listdir()), os.lstat(name).st_mode
     for more in ([], ["--restart"]):
         code, out, err = rocket("export", topic, "-o", name, *more)
-        assert (code, out, f"error: {name} is no regular file: it is a" in err) == (1, "", True), err
+        assert (code, out, f"error: {name} is not a regular file: it is a" in err) == (1, "", True), err
         assert "-o - is stdout" in err
         assert "--restart" not in err
     assert (sorted(os.listdir()), os.lstat(name).st_mode) == (before, mode)
@@ -349,12 +349,12 @@ def test_a_pipe_with_a_name_is_a_pipe(
     code, _, err = rocket("import", name, "--topic", topic)
     os.close(ours)
     if form == "parquet":
-        assert (code, "parquet is read from its end" in err) == (2, True), err
+        assert (code, "parquet cannot be read from a pipe" in err) == (2, True), err
     elif form == "stream":
         assert (code, stored(cluster, topic)) == (0, 1), err
     else:
         assert (code, stored(cluster, topic)) == (1, 1)
-        assert f"1 message of {name} is stored in {topic}; what comes through a pipe cannot go on" in err
+        assert f"1 message of {name} is stored in {topic}; an import from a pipe cannot be continued" in err
     assert os.listdir() == []
 
 

@@ -228,6 +228,6 @@ def test_get_of_what_is_not_there(rocket: Rocket, sent: list[SendResult]) -> Non
         assert (code, out) == (3, ""), err
     assert rocket("get", "T", "--at", "broker-a")[0] == 2
     code, _, err = rocket("get", "T")
-    assert (code, "give --at BROKER/QUEUE/OFFSET for a message of the topic of that name" in err) == (2, True), err
+    assert (code, "if it is a topic, give --at BROKER/QUEUE/OFFSET" in err) == (2, True), err
     assert rocket("get", "T", "--at", "broker-a/0/0", "--topic", "T")[0] == 2
     assert rocket("get")[0] == 2

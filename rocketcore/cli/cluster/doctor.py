@@ -32,8 +32,8 @@ DISK_WARN, DISK_FULL = 0.75, 0.90
 """RocketMQ deletes old files from 0.75 on, and refuses messages at 0.90."""
 SKEW_WARN, SKEW_FAIL = 1.0, 30.0
 SLOW: Final = 0.5
-_RENAME: Final = "each sees a part of the messages: give one of them another brokerName, or stop it"
-_ADVERTISE: Final = "set brokerIP1 to an address that clients reach"
+_RENAME: Final = "each gets a part of the messages: give one of them another brokerName, or stop it"
+_ADVERTISE: Final = "set brokerIP1 to an address that clients can reach"
 
 
 @command(
@@ -85,7 +85,7 @@ def _here() -> Iterator[Finding]:
     enough = hard == resource.RLIM_INFINITY or hard >= DESCRIPTORS
     yield Finding(
         "ulimit", "this machine", "ok" if enough else "warn", f"{soft} open files, servers take up to {most}",
-        None if enough else f"LimitNOFILE={DESCRIPTORS} in the unit, or ulimit -Hn, for servers here",
+        None if enough else f"for servers on this machine, set LimitNOFILE={DESCRIPTORS} in the unit, or ulimit -Hn",
     )  # fmt: skip
     yield _disk("this folder", used_ratio("."))
 
@@ -93,7 +93,7 @@ def _here() -> Iterator[Finding]:
 def _disk(target: str, ratio: float) -> Finding:
     state = "fail" if ratio >= DISK_FULL else "warn" if ratio >= DISK_WARN else "ok"
     hint = None if state == "ok" else (
-        "free room, or start the broker with a smaller fileReservedTime: it refuses messages at 90 %"
+        "free some space, or start the broker with a smaller fileReservedTime: at 90 % it refuses messages"
     )  # fmt: skip
     return Finding("disk", target, state, f"{ratio:.0%} used", hint)
 
@@ -103,25 +103,29 @@ def _name_servers(views: Mapping[str, ClusterInfo | RocketError]) -> Iterator[Fi
         if not isinstance(view, RocketError):
             yield Finding("name server", address, "ok", f"answers, knows {len(view.broker_addr_table)} brokers")
         elif isinstance(view, ConnectError):
-            yield Finding("name server", address, "fail", str(view), "nobody listens there: rocket up, or --namesrv")
+            yield Finding(
+                "name server", address, "fail", str(view), "nothing listens there: run rocket up, or give --namesrv"
+            )
         else:
-            yield Finding("name server", address, "fail", str(view), "it is reached and does not answer")
+            yield Finding(
+                "name server", address, "fail", str(view), "the server accepts connections but does not answer"
+            )
 
 
 def _registrations(views: Mapping[str, ClusterInfo]) -> Iterator[Finding]:
     everyone = {name for view in views.values() for name in view.broker_addr_table}
     if not everyone:
-        yield Finding("brokers", "cluster", "fail", "none is registered", "rocket broker start --namesrv …")
+        yield Finding("brokers", "cluster", "fail", "no broker is registered", "rocket broker start --namesrv …")
     for name in sorted(everyone):
         yield from _rivals(name, views)
         missing = [address for address, view in views.items() if name not in view.broker_addr_table]
         if missing:
             yield Finding(
                 "registration", name, "fail", f"not known at {', '.join(missing)}",
-                "its namesrvAddr should name every name server",
+                "name every name server in its namesrvAddr",
             )  # fmt: skip
         elif all(MASTER_ID not in view.broker_addr_table[name].broker_addrs for view in views.values()):
-            yield Finding("registration", name, "fail", "has no master", "start its master: nobody can send to it")
+            yield Finding("registration", name, "fail", "has no master", "start its master: clients cannot send to it")
 
 
 def _rivals(name: str, views: Mapping[str, ClusterInfo]) -> Iterator[Finding]:
@@ -145,15 +149,15 @@ def _brokers(members: list[BrokerStatus], name_servers: list[str]) -> Iterator[F
         advertised = _is_here(each.address) and far
         if not each.alive:
             hint = (
-                "set brokerIP1 to an address that clients reach"
+                "set brokerIP1 to an address that clients can reach"
                 if advertised
-                else "is it running, and is its port open"
+                else "check that the broker runs, and that its port is open"
             )
             yield Finding("broker", who, "fail", f"{each.address}: {each.error}", hint)
             continue
         if advertised:
             yield Finding(
-                "advertised address", who, "warn", f"{each.address} is for its own machine only", _ADVERTISE
+                "advertised address", who, "warn", f"{each.address} is reachable on its own machine only", _ADVERTISE
             )  # fmt: skip
         if each.error is not None:
             yield Finding("broker", who, "warn", f"{each.address}: {each.error}")
@@ -171,13 +175,11 @@ def _brokers(members: list[BrokerStatus], name_servers: list[str]) -> Iterator[F
         if 0 <= ratio <= 1:
             yield _disk(who, ratio)
         else:
-            yield Finding("disk", who, "unknown", "it does not say how full its disk is")
+            yield Finding("disk", who, "unknown", "the broker does not report how full its disk is")
     if versions:
         text = "; ".join(f"{version}: {', '.join(names)}" for version, names in sorted(versions.items()))
         one = len(versions) == 1
-        yield Finding(
-            "versions", "brokers", "ok" if one else "warn", text, None if one else "finish the upgrade of the others"
-        )
+        yield Finding("versions", "brokers", "ok" if one else "warn", text, None if one else "upgrade the others too")
 
 
 def _is_here(address: str) -> bool:
@@ -192,12 +194,14 @@ def _is_here(address: str) -> bool:
 def _echoes(echoes: Mapping[str, Echo | RocketError]) -> Iterator[Finding]:
     for name, echo in echoes.items():
         if isinstance(echo, RocketError):
-            yield Finding("message", name, "fail", str(echo), "rocket broker describe says more; a drained one refuses")
+            yield Finding(
+                "message", name, "fail", str(echo), "see rocket broker describe; a drained broker refuses messages"
+            )
             continue
         slow = echo.seconds > SLOW
         yield Finding(
             "message", name, "warn" if slow else "ok", f"there and back in {echo.seconds * 1000:.1f} ms",
-            "a disk that syncs slowly, or a far network" if slow else None,
+            "the disk syncs slowly, or the network is far" if slow else None,
         )  # fmt: skip
         skew = abs(echo.clock_skew)
         state = "fail" if skew >= SKEW_FAIL else "warn" if skew >= SKEW_WARN else "ok"

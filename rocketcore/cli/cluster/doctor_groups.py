@@ -51,7 +51,7 @@ def look_at_groups(admin: Admin, brokers: list[BrokerStatus]) -> Iterator[Findin
     if len(looked) > MOST_LOOKED:
         yield Finding(
             "groups", "cluster", "unknown", f"{len(looked)} groups are behind, {MOST_LOOKED} of them were looked at",
-            "rocket group describe GROUP looks at one",
+            "check one with rocket group describe GROUP",
         )  # fmt: skip
     elif not count:
         yield Finding("groups", "cluster", "ok", f"{len(survey.configs)} groups, nothing stands out")

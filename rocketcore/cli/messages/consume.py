@@ -155,7 +155,7 @@ def _done(words: list[str], message: ReceivedMessage) -> bool:
     code = subprocess.run(words, input=message.body, check=False, process_group=0).returncode
     if code:
         ended = f"signal {-code}" if code < 0 else f"exit code {code}"
-        tell(printable(f"message {message.msg_id} comes again later: {words[0]} ended with {ended}"))
+        tell(printable(f"message {message.msg_id} will be delivered again: {words[0]} ended with {ended}"))
     return code == 0
 
 

@@ -113,7 +113,7 @@ def redrive(group: str, rate: float | None, yes: bool, dry_run: bool) -> None:
                 offset = page[-1].offset + 1
                 time.sleep(pace.pause(count, time.monotonic() - began))
     except BaseException:
-        progress(f"{counted(count, 'dead letter')} redriven before this: run it again for the others")
+        progress(f"{counted(count, 'dead letter')} redriven so far: run the command again for the rest")
         raise
     show_object({"group": group, "redriven": count})
 

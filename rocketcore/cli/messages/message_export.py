@@ -2,8 +2,8 @@
 
 Which messages is settled when it begins: the range of every queue. Queues are read one after the other into the file,
 and after each part of it (``--part-bytes``, or what comes in a while) the notes in ``FILE.progress`` say how far it is,
-so that the same command goes on there after an interruption, a kill or a full disk: no message is missing, none is
-there twice.
+so that run the same command again to continue there after an interruption, a kill or a full disk: no message is
+missing, none is there twice.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class _Target(ABC):
             part_seconds = ROW_GROUP_SECONDS if state.asked["format"] == "parquet" else PART_SECONDS
             noted_at = time.monotonic()
             if before and self.name != "-":
-                progress(f"goes on behind {counted(before, 'message')}")
+                progress(f"continues after {counted(before, 'message')}")
             if not state.complete:
                 with ProgressBar(topic, state.total, before) as bar, Watch.of([topic], settings) as watch:
                     for rows in fill(file, state, client, settings, part_bytes):
@@ -351,7 +351,7 @@ class _File(_Target, AbstractContextManager["_File"]):
         if self._fd < 0 or error is None or self._state.complete:
             return
         there = f"{counted_are(self._noted_rows, 'message')} in {self._partial} and stay{'s' * (self._noted_rows == 1)}"
-        again = "the same command goes on there"
+        again = "run the same command again to continue there"
         if full is not None:
             raise CommandFailed("DISK_FULL", f"{where}: {there}", f"make room; {again}") from error
         if not isinstance(error, (click.ClickException, CommandFailed)) or self._noted_rows:
@@ -415,7 +415,7 @@ class _File(_Target, AbstractContextManager["_File"]):
             if stretch.next < stretch.end and (limits is None or limits.end < stretch.end):
                 now = "is gone" if limits is None else f"ends at {limits.end}"
                 raise CommandFailed(
-                    "CHANGED", f"{stretch.queue(topic)} {now}, and {self._path} was to have it up to {stretch.end}",
+                    "CHANGED", f"{stretch.queue(topic)} {now}, and {self._path} should contain it up to {stretch.end}",
                     "if a broker is offline, wait for it; if the topic was deleted and created again, start again "
                     "with --restart",
                 )  # fmt: skip

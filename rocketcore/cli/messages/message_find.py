@@ -81,7 +81,7 @@ def find(topic: str, key: str | None, tag: str | None, since: int | None, until:
         raise CommandFailed(
             "NOT_FOUND",
             f"no message of topic {topic} has {what}",
-            "a message that was sent with several keys is found by each of them" if key is not None else "",
+            "give one of the message's keys, or its unique id" if key is not None else "",
             exit_code=EXIT_NOT_FOUND,
         )
     show_rows(

@@ -82,7 +82,9 @@ def trace(message_id: str, trace_topic: str) -> None:
             traces = []
     if not traces:
         admin.check_whole()
-        hint = "traces come some seconds later, of clients that were told to: trace=True, Java's enableMsgTrace"
+        hint = (
+            "traces arrive some seconds later, and only if the clients send them: trace=True, or enableMsgTrace in Java"
+        )
         what = f"no client has traced {message_id!r} in {trace_topic}"
         raise CommandFailed("NOT_FOUND", what, hint, exit_code=EXIT_NOT_FOUND)
     show_rows(

@@ -1,8 +1,8 @@
 """``rocket message import``: the messages of a file to a topic.
 
 After each part (``--part-bytes``) whose messages are all acknowledged the notes beside the file say how far it is, and
-the same command goes on there. What was sent beyond the notes is sent again with the same ids, so that
-it can be found.
+run the same command again to continue there. What was sent beyond the notes is sent again with the same ids, so that it
+can be found.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ class _Import:
             except (RouteNotFound, TopicNotExist):
                 if not create:
                     raise
-                there = f", which is made with {counted(queues, 'queue')} a broker"
+                there = f", which will be created with {counted(queues, 'queue')} a broker"
         rows = self._source.rows
         count = "messages" if rows is None else counted(rows - self._state.rows, "message")
         tell(f"import {count} of {self._shown} ({self._form}) to topic {self._topic}{there}")
@@ -338,7 +338,7 @@ class _Import:
             _require_topic(client, self._topic, create, queues)
             self._note(state.rows, Checksum(state.length, state.crc32))
             if before:
-                progress(f"goes on behind {counted(before, 'message')}")
+                progress(f"continues after {counted(before, 'message')}")
             sends = self._sends(client, group)
             try:
                 with (
@@ -468,9 +468,9 @@ class _Import:
             tell(f"nothing of {self._shown} was sent to {self._topic}")
             return
         if self._pipe:
-            again = "what comes through a pipe cannot go on"
+            again = "an import from a pipe cannot be continued"
         else:
-            again = "the same command goes on there; what was sent beyond has the same ids then"
+            again = "run the same command again to continue there; messages sent after that point keep their ids"
         what = counted_are(self._state.rows, f"message of {self._shown}", f"messages of {self._shown}")
         tell(f"{what} stored in {self._topic}; {again}")
 

@@ -158,7 +158,7 @@ class Leaving(contextlib.AbstractContextManager["Leaving"]):
             raise KeyboardInterrupt
         self.asked = True
         with contextlib.suppress(RuntimeError):  # stderr is being written to
-            tell("messages in hand are sent before the end; a second signal ends at once")
+            tell("finishing the messages in progress; a second signal stops at once")
 
     def sleep(self, seconds: float) -> None:
         """Sleep, at most until a signal comes."""

@@ -112,7 +112,7 @@ def produce(
             if sent:
                 tell(f"{counted(sent, 'message')} sent to {topic} before this:")
             if isinstance(error, BrokerError) and TIMERS_OFF in str(error):
-                hint = "this broker has no timers: --delay-level delivers by one of its levels"
+                hint = "this broker has no timers: use one of its delay levels with --delay-level"
                 raise CommandFailed(error.code_name, str(error), hint) from error
             raise
     progress(f"{counted(sent, 'message')} sent to {topic}")

@@ -42,7 +42,9 @@ EXIT_TIMEOUT, EXIT_INTERRUPTED = 124, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What a write to stdout fails with; files of the store have errors of their own."""
 
-_TLS_HINT = "--tls-ca names its authority, --tls-insecure asks for none; a server without TLS wants no --tls"
+_TLS_HINT = (
+    "name its authority with --tls-ca, or skip the check with --tls-insecure; for a server without TLS, leave out --tls"
+)
 
 
 class CommandFailed(Exception):
@@ -86,32 +88,45 @@ _TABLE: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (ConfigError, EXIT_USAGE, "USAGE", "see --help of {command}"),
     (MessageIllegal, EXIT_USAGE, "MESSAGE_ILLEGAL", "see --help of {command}"),
     (NoBrokerRegistered, EXIT_UNREACHABLE, "NO_BROKER", "start one with: rocket broker start --namesrv …"),
-    (NotWritable, EXIT_NOT_ALLOWED, "NOT_WRITABLE", "rocket topic route shows its permission at each broker"),
-    (TopicNotExist, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "rocket topic list shows what there is"),
-    (RouteNotFound, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "rocket topic list shows what there is"),
-    (GroupNotExist, EXIT_NOT_FOUND, "GROUP_NOT_EXIST", "a group exists once a consumer of it was connected"),
+    (NotWritable, EXIT_NOT_ALLOWED, "NOT_WRITABLE", "see its permission at each broker with rocket topic route"),
+    (TopicNotExist, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "see the topics with rocket topic list"),
+    (RouteNotFound, EXIT_NOT_FOUND, "TOPIC_NOT_EXIST", "see the topics with rocket topic list"),
+    (
+        GroupNotExist,
+        EXIT_NOT_FOUND,
+        "GROUP_NOT_EXIST",
+        "connect a consumer, or create the group with rocket group create",
+    ),
     (QueryNotFound, EXIT_NOT_FOUND, "NOT_FOUND", ""),
-    (NoPermission, EXIT_NOT_ALLOWED, "NO_PERMISSION", "rocket topic route shows the topic's permission"),
-    (ConnectError, EXIT_UNREACHABLE, "UNREACHABLE", "rocket broker list shows which brokers are registered, and where"),
-    (ConnectionLost, EXIT_UNREACHABLE, "CONNECTION_LOST", "try again; a server that serves TLS only wants --tls"),
-    (RequestTimeout, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
-    (TimeoutError, EXIT_TIMEOUT, "TIMEOUT", "give it longer with --timeout"),
+    (NoPermission, EXIT_NOT_ALLOWED, "NO_PERMISSION", "see the topic's permission with rocket topic route"),
+    (
+        ConnectError,
+        EXIT_UNREACHABLE,
+        "UNREACHABLE",
+        "see the registered brokers and their addresses with rocket broker list",
+    ),
+    (ConnectionLost, EXIT_UNREACHABLE, "CONNECTION_LOST", "try again; if the server requires TLS, give --tls"),
+    (RequestTimeout, EXIT_TIMEOUT, "TIMEOUT", "allow more time with --timeout"),
+    (TimeoutError, EXIT_TIMEOUT, "TIMEOUT", "allow more time with --timeout"),
     (
         OffsetsMoved,
         EXIT_FAILED,
         "OFFSETS_MOVED",
-        "nothing was changed: run it again, or stop the members first",
+        "nothing was changed: run the command again, or stop the members first",
     ),
-    (PlanOutdated, EXIT_FAILED, "PLAN_OUTDATED", "nothing was changed: run it again and look at the new plan"),
+    (PlanOutdated, EXIT_FAILED, "PLAN_OUTDATED", "nothing was changed: run the command again and check the new plan"),
     (StoreLocked, EXIT_FAILED, "STORE_LOCKED", "stop the other process, or use another folder"),
 )
 
 
 _BY_TEXT: Final = (
-    ("subscription group no permission", "rocket group update GROUP --consume lets it consume again"),
-    ("filter message by SQL92", "rocket broker config set BROKER enablePropertyFilter true has it do so"),
-    ("names no registered broker", "--topic says which topic it is of: an id that a client made needs it"),
-    ("timer message illegal", "no message waits longer than the broker's timerMaxDelaySec, three days unless set"),
+    ("subscription group no permission", "let the group consume again with rocket group update GROUP --consume"),
+    ("filter message by SQL92", "enable it with rocket broker config set BROKER enablePropertyFilter true"),
+    ("names no registered broker", "give its topic with --topic: an id that a client made needs it"),
+    (
+        "timer message illegal",
+        "a message cannot wait longer than the broker's timerMaxDelaySec (three days by default)",
+    ),
 )
 """What to do where the code of a refusal says too little: part of the text of Apache's brokers and ours."""
 
@@ -156,9 +171,9 @@ def _special_hint(error: BaseException, settings: Settings) -> str:
     if _in_handshake(error):
         return _TLS_HINT
     if isinstance(error, NoPermission) and " config " in f"{settings.command} ":
-        return "this setting is protected: it is changed in the server's file, and counts from its next start on"
+        return "this setting is protected: change it in the server's file and restart the server"
     if isinstance(error, TopicNotExist | RouteNotFound) and " dlq " in f"{settings.command} ":
-        return "rocket dlq list shows which groups have dead letters"
+        return "see the groups with dead letters with rocket dlq list"
     if isinstance(error, ServiceNotAvailable):
         return "rocket doctor shows how full its disk is; rocket broker clean deletes what is old enough"
     for part, hint in _BY_TEXT:

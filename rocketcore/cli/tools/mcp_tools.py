@@ -45,7 +45,7 @@ class ReadTools:
         self._admin = admin
 
     async def cluster_status(self) -> Answer:
-        """Brokers that are registered: role, address, version, messages a second, and why one does not answer."""
+        """Registered brokers: role, address, version, messages per second, and why a broker does not answer."""
         from rocketcore.cli.cluster.clusters import broker_row
 
         return bounded((broker_row(member) for member in await self._admin.broker_status()), MOST_ROWS, "brokers")
@@ -105,7 +105,7 @@ class ReadTools:
     async def find_messages(
         self, topic: str, key: str | None = None, tag: str | None = None, with_body: bool = False, limit: int = 20
     ) -> Answer:
-        """Newest messages of a topic with a key (or unique id), or a tag; bodies only where with_body asks for them."""
+        """Newest messages of a topic with a key (or unique id), or a tag; bodies only with with_body."""
         found = await self._admin.query_messages(topic, key, tag=tag, max_messages=max(1, min(limit, 64)))
         return bounded((_message(each, with_body) for each in found), limit, "messages")
 
@@ -114,7 +114,7 @@ class ReadTools:
         return _message(await self._admin.view_message(topic, message_id), with_body)
 
     async def message_status(self, message_id: str, topic: str | None = None, limit: int = 50) -> Answer:
-        """How far each group is with a message: not_yet, consumed, retry, dead_letter or unknown."""
+        """State of a message in each group: not_yet, consumed, retry, dead_letter or unknown."""
         message = await self._admin.view_message(topic, message_id)
         rows = (
             {"group": each.group, "state": each.state.value, "failed": each.failed, "members": each.members}
@@ -180,7 +180,7 @@ class WriteTools:
         self._plans: dict[str, _Plan] = {}
 
     async def plan_create_topic(self, topic: str, queues: int = 8) -> Answer:
-        """Plan to create a topic with so many queues on each broker; nothing is changed before confirm."""
+        """Plan to create a topic with this number of queues on each broker. Nothing changes before confirm."""
         if topic in await self._admin.topics():
             raise ConfigError(f"topic {topic!r} is there")
 
@@ -191,7 +191,7 @@ class WriteTools:
         return self._planned(f"create topic {topic} with {queues} queues on each broker", do)
 
     async def plan_delete_topic(self, topic: str) -> Answer:
-        """Plan to delete a topic and its messages; nothing is changed before confirm."""
+        """Plan to delete a topic and its messages. Nothing changes before confirm."""
         from rocketcore.cli.cluster.topic import topic_kind
 
         info = await self._admin.cluster_info()
@@ -211,7 +211,7 @@ class WriteTools:
         return self._planned(f"delete topic {topic} with {messages} messages in {len(before)} queues", do)
 
     async def plan_reset_offsets(self, group: str, topic: str, to: str) -> Answer:
-        """Plan to have a group go on elsewhere in a topic: earliest, latest, @TIME, N, +N or -N."""
+        """Plan to move a group to other offsets in a topic: earliest, latest, @TIME, N, +N or -N."""
         from rocketcore.cli.cluster.offset import reset_plan, reset_target
 
         if topic.startswith(DLQ_TOPIC_PREFIX):
@@ -229,7 +229,7 @@ class WriteTools:
         return self._planned(reset_plan(plan), do)
 
     async def plan_redrive(self, group: str) -> Answer:
-        """Plan to have a group receive its dead letters again, up to 1,000 of each broker."""
+        """Plan to deliver dead letters to their group again, up to 1,000 of each broker."""
         queues = await self._admin.dead_letter_queues(group)
         ends = {each.queue: min(each.end, each.redriven + 1000) for each in queues}
         count = sum(end - each.redriven for each, end in zip(queues, ends.values(), strict=True))
@@ -252,7 +252,7 @@ class WriteTools:
         return self._planned(f"redrive {count} dead letters of group {group}", do)
 
     async def confirm(self, token: str) -> Answer:
-        """Do what was planned; a token counts once, for five minutes."""
+        """Carry out a plan. A token works once, for five minutes."""
         plan = self._plans.pop(token, None)
         if plan is None or plan.until < self._clock.monotonic():
             raise ConfigError("unknown token: the plan is done, or older than five minutes; plan again")

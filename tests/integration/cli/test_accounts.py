@@ -38,7 +38,7 @@ def test_a_password_is_named(rocket: Rocket, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("ANNS", raising=False)
     assert rocket("user", "create", "ann", stdin=b"")[0] == 2
     code, _, err = rocket("user", "create", "ann", "--password-env", "ANNS")
-    assert (code, "no such variable" in err) == (2, True)
+    assert (code, "the variable is not set" in err) == (2, True)
     assert rocket("user", "update", "ann", stdin=b"")[0] == 2
     assert rocket("acl", "grant", "ann", "Topic:t", "Fly")[0] == 2
     assert rocket("user", "list", "--broker", "nobody")[0] == 3

@@ -110,7 +110,7 @@ def test_an_order_configuration_follows_an_update(rocket: Rocket) -> None:
 def test_topics_that_brokers_make_and_need(rocket: Rocket) -> None:
     for name in ("%RETRY%g", "%DLQ%g"):
         code, _, err = rocket("topic", "create", name)
-        assert (code, "brokers make retry and dead-letter topics" in err) == (2, True)
+        assert (code, "brokers create retry and dead-letter topics" in err) == (2, True)
     for name in ("TBW102", "broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC"):
         code, out, err = rocket("topic", "delete", name, "--yes")
         assert (code, out) == (4, "")

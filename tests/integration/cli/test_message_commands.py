@@ -239,7 +239,7 @@ def test_delays_of_a_broker_without_timers(rocket: Rocket) -> None:
     with LocalCluster(brokers=1, properties={"timerWheelEnable": "false"}) as old:
         code, _, err = rocket("produce", "T", "x", "--delay", "10s", "--namesrv", old.namesrv)
     assert code == 1
-    assert "hint: this broker has no timers: --delay-level delivers by one of its levels" in err
+    assert "hint: this broker has no timers: use one of its delay levels with --delay-level" in err
 
 
 def test_what_was_sent_before_a_failure_is_told(rocket: Rocket, topic: str) -> None:

@@ -216,7 +216,7 @@ def test_up_with_ports_a_name_and_settings(tmp_path: Path) -> None:
         ("storePathRootDir=/x", "line 2: storePathRootDir is not for rocket up: --store sets it"),
         ("tls.server.mode=enforcing", "line 2: tls.server.mode is not for rocket up"),
         ("maxMessageSize=x", "line 2: maxMessageSize='x': not an integer"),
-        ("brokerPermission=9", "line 2: brokerPermission=9: it is 0 to 7"),
+        ("brokerPermission=9", "line 2: brokerPermission=9: must be 0 to 7"),
         ("aclEnable=true", "line 2: aclEnable=true: asks for access control"),
     ],
 )
@@ -230,7 +230,7 @@ def test_settings_that_up_does_not_take(
     assert (process.returncode, out) == (2, "")
     assert f"{settings}, {said}" in err
     assert run(["up", "--port", "0", "--listen", "0.0.0.0"]) == 2
-    assert "--insecure allows it" in capsys.readouterr().err
+    assert "allow it with --insecure" in capsys.readouterr().err
 
 
 def test_up_misses_the_console_that_it_is_asked_for_before_anything_starts(

@@ -105,7 +105,7 @@ def test_a_setting_that_cannot_be_ends_the_start_also_where_an_option_wins(
         ("ROCKETCORE_ROCKETMQ_HOME", "/x", "rocketmqHome is not for rocket up: --store sets it"),
         ("ROCKETCORE_TLS_SERVER_MODE", "enforcing", "tls.server.mode is not for rocket up"),
         ("ROCKETCORE_ACL_ENABLE", "true", "ROCKETCORE_ACL_ENABLE: aclEnable=true: asks for access control"),
-        ("ROCKETCORE_BROKER_PERMISSION", "9", "ROCKETCORE_BROKER_PERMISSION: brokerPermission=9: it is 0 to 7"),
+        ("ROCKETCORE_BROKER_PERMISSION", "9", "ROCKETCORE_BROKER_PERMISSION: brokerPermission=9: must be 0 to 7"),
         (
             "ROCKETCORE_DEFAULT_TOPIC_QUEUE_NUMS",
             "",

@@ -64,7 +64,7 @@ def test_a_plan_of_one_cluster_is_refused_by_another(browser: Browser, other: Lo
 
 @pytest.mark.parametrize("name", ["", "a/b", "line\nend", "x" * 65])
 def test_a_name_that_no_address_can_have_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="no name of a cluster"):
+    with pytest.raises(ConfigError, match="invalid cluster name"):
         ConsoleSettings(clusters={name: ClusterSettings()})
 
 

@@ -113,7 +113,7 @@ def test_one_beside_a_broker_and_one_beside_all_its_shards(tmp_path: Path, shard
     ("options", "text"),
     [
         (["--console", "0.0.0.0:0"], "beside a broker: --console-auth FILE"),
-        (["--console-readonly"], "are of --console"),
+        (["--console-readonly"], "need --console"),
     ],
 )
 def test_a_broker_is_refused_a_console_that_cannot_be(tmp_path: Path, options: list[str], text: str) -> None:

@@ -177,7 +177,7 @@ def test_dead_letters_are_listed_redriven_exported_and_purged(
 
     refused(browser.send(address, f"/dead-letters/redrive?name={group}", {}), 400, "choose 1 to")
     wrong: dict[str, object] = {"place": "broker-a/9/x"}
-    refused(browser.send(address, f"/dead-letters/redrive?name={group}", wrong), 400, "no place")
+    refused(browser.send(address, f"/dead-letters/redrive?name={group}", wrong), 400, "invalid position")
     broker = dead[0].split("/")[0]
     gone = f"{broker}/0/999"
     chosen: dict[str, object] = {"place": [dead[0], gone]}

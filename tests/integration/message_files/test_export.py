@@ -87,7 +87,7 @@ def test_ranges_tags_and_queues(rocket: Rocket, topic: str) -> None:
         assert rocket("export", topic, *wrong)[0] == 2
     for form in ("json", "csv"):
         code, out, err = rocket("export", topic, "-o", form)
-        assert (code, out, f"-o {form} is the form of the summary, which there is with -o FILE" in err) == (2, "", True)
+        assert (code, out, f"-o {form} is the format of the summary, which needs -o FILE" in err) == (2, "", True)
         assert rocket("export", topic, "-o", "-", "-o", form)[0] == 0, "that of errors"
     assert rocket("export", topic, "--queue", "broker-a/7")[0] == 3
     assert rocket("export", "nothing-here", "-o", "y.jsonl")[0] == 3
@@ -127,7 +127,7 @@ def test_a_full_disk_keeps_what_is_there(rocket: Rocket, topic: str, form: str, 
     assert 0 < seen[0] < seen[1] < MESSAGES
     code, out, err = rocket(*export, "-o", "json")
     assert (code, json.loads(out)["resumed_at"]) == (0, seen[1]), err
-    assert f"goes on behind {seen[1]} messages" in err
+    assert f"continues after {seen[1]} messages" in err
     assert messages(name) == messages(f"whole.{form}") if form != "jsonl" else contents(name) == contents("whole.jsonl")
     assert sorted(os.listdir()) == sorted([name, f"whole.{form}"])
 
@@ -173,10 +173,10 @@ def test_what_cannot_be_gone_on_with_is_refused(rocket: Rocket, topic: str, form
         assert f"the progress in {notes} cannot be used" in refused()
     notes.write_bytes(good)
     partial.write_bytes(data[: len(data) // 2])
-    assert f"{partial} is not what was written" in refused()
+    assert f"{partial} is not the file that was written" in refused()
     if form != "jsonl":
         partial.write_bytes(bytes(len(data)))
-        assert f"{partial} is not what was written" in refused()
+        assert f"{partial} is not the file that was written" in refused()
     partial.write_bytes(data + b"what a kill left behind")
     with notes.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -199,7 +199,7 @@ def test_a_topic_that_was_made_anew_is_not_gone_on_with(
         admin.delete_topic(topic)
         admin.create_topic(topic, 2)
     code, _, err = rocket("export", topic, "-o", "a.jsonl", "--part-bytes", "5000")
-    assert (code, "and a.jsonl was to have it up to" in err) == (1, True), err
+    assert (code, "and a.jsonl should contain it up to" in err) == (1, True), err
 
 
 def test_a_kill_between_the_name_and_the_notes(rocket: Rocket, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_pipes(rocket: Rocket, topic: str, form: str, cluster: LocalCluster) -> 
         assert len(messages("a.parquet")) == MESSAGES
     code, out, err = rocket("import", "-", "--topic", f"{topic}-copy", "--create", "-o", "json", stdin=done.stdout)
     if form == "parquet":
-        assert (code, "parquet is read from its end" in err) == (2, True)
+        assert (code, "parquet cannot be read from a pipe" in err) == (2, True)
         return
     assert (code, json.loads(out)["messages"]) == (0, MESSAGES), err
     assert rocket("export", topic, "-o", "a.jsonl")[0] == rocket("export", f"{topic}-copy", "-o", "b.jsonl")[0] == 0

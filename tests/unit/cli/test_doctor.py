@@ -33,7 +33,7 @@ def test_registrations_differ() -> None:
     [finding] = _registrations({"n:1": view(a={1: "x:1"})})
     assert finding.detail == "has no master"
     [finding] = _registrations({"n:1": view()})
-    assert finding.detail == "none is registered"
+    assert finding.detail == "no broker is registered"
     assert list(_registrations({"n:1": whole})) == []
 
 
@@ -41,9 +41,11 @@ def test_an_address_for_its_own_machine_beside_a_far_name_server() -> None:
     found = list(_brokers([member("127.0.0.1:1", commitLogDiskRatio="0.5")], ["10.0.0.7:9876"]))
     assert {(each.check, each.state) for each in found} >= {("advertised address", "warn"), ("disk", "ok")}
     found = list(_brokers([member("127.0.0.1:1", error=ConnectError("refused"))], ["10.0.0.7:9876"]))
-    assert [(each.state, each.hint) for each in found] == [("fail", "set brokerIP1 to an address that clients reach")]
+    assert [(each.state, each.hint) for each in found] == [
+        ("fail", "set brokerIP1 to an address that clients can reach")
+    ]
     found = list(_brokers([member("127.0.0.1:1", error=ConnectError("refused"))], ["127.0.0.1:9876"]))
-    assert "running" in str(found[0].hint)
+    assert "runs" in str(found[0].hint)
 
 
 @pytest.mark.parametrize(("ratio", "state"), [("0.5", "ok"), ("0.8", "warn"), ("0.95", "fail"), ("-1", "unknown"),

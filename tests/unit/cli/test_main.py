@@ -433,21 +433,21 @@ def test_wrong_use_has_the_form_of_every_error(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("error", "command", "hint"),
     [
-        (ConnectError("PULL at 10.0.0.9:10911: refused"), "rocket produce", "rocket broker list shows"),
+        (ConnectError("PULL at 10.0.0.9:10911: refused"), "rocket produce", "see the registered brokers"),
         (ConnectError("ROUTE at n:1: refused"), "rocket produce", "start one with: rocket up"),
         (NoPermission(16, "x"), "rocket namesrv config set", "this setting is protected"),
-        (NoPermission(16, "x"), "rocket produce", "rocket topic route shows the topic's permission"),
-        (NoPermission(16, "subscription group no permission, g"), "rocket consume", "rocket group update GROUP"),
-        (TopicNotExist(17, "x"), "rocket dlq show", "rocket dlq list"),
-        (QueryNotFound(22, "'7F' names no registered broker"), "rocket message status", "--topic says which topic"),
+        (NoPermission(16, "x"), "rocket produce", "see the topic's permission with rocket topic route"),
+        (NoPermission(16, "subscription group no permission, g"), "rocket consume", "let the group consume again"),
+        (TopicNotExist(17, "x"), "rocket dlq show", "see the groups with dead letters"),
+        (QueryNotFound(22, "'7F' names no registered broker"), "rocket message status", "give its topic with --topic"),
         (ConfigError("x"), "rocket topic create", "see --help of rocket topic create"),
         (ServiceNotAvailable(14, "disk full"), "rocket produce", "rocket doctor"),
         (
             BrokerError(1, "The broker does not support consumer to filter message by SQL92"),
             "rocket tail",
-            "rocket broker config set BROKER enablePropertyFilter true",
+            "enable it with rocket broker config set BROKER",
         ),
-        (BrokerError(13, "timer message illegal, the delay …"), "rocket produce", "no message waits longer than"),
+        (BrokerError(13, "timer message illegal, the delay …"), "rocket produce", "a message cannot wait longer than"),
         (
             ConfigError("it needs jinja2: pip install 'rocketcore[console]'"),
             "rocket up",
