@@ -242,7 +242,7 @@ def test_wrong_columns_are_refused(cluster: LocalCluster, make_topic: MakeTopic)
     late, early = datetime(2024, 1, 2, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC)
     with pytest.raises(ConfigError, match="start lies behind end: 2024-01-02"):
         rmq.read_arrow(cluster.namesrv, topic="T", start=late, end=early)
-    with pytest.raises(ConfigError, match="a message has no column 'value'"):
+    with pytest.raises(ConfigError, match="messages have no column 'value'"):
         read(cluster, make_topic(), columns=["value"])
     with pytest.raises(RouteNotFound):
         read(cluster, "no-such-topic")

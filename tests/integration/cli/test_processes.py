@@ -471,7 +471,7 @@ def test_what_to_do_where_one_side_speaks_tls_and_the_other_does_not(
         assert code == 5
         return str(json.loads(err)["error"]["hint"])
 
-    assert "wants no --tls" in hint("--tls")
+    assert "leave out --tls" in hint("--tls")
     assert hint("--tls", "--namesrv", "127.0.0.1:1").startswith("start one")
     settings = tmp_path / "tls.conf"
     settings.write_text(
