@@ -47,7 +47,9 @@ def check_filter(tag: str | None, sql: str | None, names: tuple[str, str] = ("ta
     """
     of_tag, of_sql = names
     if tag and not any(part.strip() for part in tag.split("||")):
-        raise ConfigError(f"{of_tag} {tag!r} names no tag, so no message would arrive: leave it out to receive all messages")
+        raise ConfigError(
+            f"{of_tag} {tag!r} names no tag, so no message would arrive: leave it out to receive all messages"
+        )
     if sql is not None and not sql.strip():
         raise ConfigError(f"{of_sql} {sql!r} is not a condition: leave it out to receive all messages")
 

@@ -180,7 +180,9 @@ def test_a_program_that_fails_is_counted(rocket: Rocket, topic: str) -> None:
     options = ["-g", f"{topic}-group", "--from", "first", "--timeout", "20s", "-f", "%s"]
     code, out, err = rocket("consume", topic, *options, "-n", "2", "--exec", "false")
     assert (code, out) == (1, ""), "what failed is not consumed, and its body may be secret"
-    assert len(re.findall(r"^message [0-9A-F]{32} will be delivered again: false ended with exit code 1$", err, re.M)) == 2
+    assert (
+        len(re.findall(r"^message [0-9A-F]{32} will be delivered again: false ended with exit code 1$", err, re.M)) == 2
+    )
     assert "hello" not in err
     assert "0 messages consumed by group" in err
     assert "false failed for 2 of 2 messages: they will be delivered again" in err
