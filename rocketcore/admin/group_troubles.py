@@ -48,6 +48,7 @@ class GroupCondition:
     rate                        messages a second that it consumes; None where that is not known
     unlike, shared              how members differ, and which client id is there twice; "" for nothing
     queues                      how far it is in each, where that was asked for
+    unanswered                  brokers that did not say what they know
     """
 
     group: str
@@ -58,6 +59,7 @@ class GroupCondition:
     unlike: str = ""
     shared: str = ""
     queues: Sequence[QueueWait] = ()
+    unanswered: Sequence[str] = ()
 
 
 def troubles(state: GroupCondition) -> list[Trouble]:
@@ -65,6 +67,13 @@ def troubles(state: GroupCondition) -> list[Trouble]:
     group = state.group
     named = f"-- {group}" if group.startswith("-") else group
     found = []
+    if state.unanswered:
+        found.append(
+            Trouble(
+                "unanswered", "warn", f"{', '.join(state.unanswered)} did not answer: members and queues are missing",
+                "rocket doctor looks at each broker",
+            )
+        )  # fmt: skip
     if state.unlike:
         found.append(
             Trouble(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -111,6 +111,7 @@ class GroupDescription:
     progress       every queue that it has an offset in
     unlike         how members differ in what they subscribe to, as their broker says; "" where they do not
     shared         a client id that two connections have, and their addresses; "" where none has
+    unanswered     by name, the brokers that did not answer in time: what they know is missing
     """
 
     group: str
@@ -123,6 +124,18 @@ class GroupDescription:
     progress: tuple[QueueProgress, ...]
     unlike: str = ""
     shared: str = ""
+    unanswered: Mapping[str, RocketError] = field(default_factory=dict)
+
+
+class GroupLag(list[QueueProgress]):
+    """How far a group is in each queue, sorted.
+
+    unanswered  by name, the brokers that did not answer in time: their queues are missing, and a sum is too small
+    """
+
+    def __init__(self, rows: Iterable[QueueProgress], unanswered: Mapping[str, RocketError]) -> None:
+        super().__init__(rows)
+        self.unanswered = unanswered
 
 
 class Groups(Part):
@@ -208,8 +221,12 @@ class Groups(Part):
     async def describe_group(self, group: str) -> GroupDescription:
         """Return a group's settings, members, subscriptions and progress, within one deadline.
 
-        raises  GroupNotExist where no master knows it, nobody is connected as it and no offset of it is stored
+        raises  GroupNotExist where no master knows it, nobody is connected as it and no offset of it is stored; what a
+                broker refuses; where none answers, why
         """
+        return await Groups(self._servers.leaving_out())._describe(group)
+
+    async def _describe(self, group: str) -> GroupDescription:
         deadline = self._servers.deadline()
         masters = await self._servers.masters(deadline)
         tables = await self.tables(masters, self._servers.share(deadline, 3))
@@ -231,6 +248,7 @@ class Groups(Part):
             tuple(progress),
             await self._unlike(group, masters, deadline) if online else "",
             shared_client_ids(online.values()),
+            self._servers.unanswered(masters),
         )
 
     async def _unlike(self, group: str, masters: Mapping[str, str], deadline: Deadline) -> str:
@@ -255,19 +273,21 @@ class Groups(Part):
         """
         return merged(await self._servers.ask_masters(_stats_of(group, topic)))
 
-    async def group_lag(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+    async def group_lag(self, group: str, topic: str | None = None) -> GroupLag:
         """Return how far a group is in each queue, and since when messages wait for it; sorted by queue.
 
         topic   only this one; without it all in which the group has offsets, of those that its members subscribe to
-        raises  GroupNotExist where no master knows the group and no offset of it is stored
+        raises  GroupNotExist where no master knows the group and no offset of it is stored; what a broker refuses;
+                where none answers, why
         """
-        return await self._known_progress(group, topic, times=True)
+        part = Groups(self._servers.leaving_out())
+        return await part._known_progress(group, topic, times=True)
 
     async def offsets(self, group: str, topic: str | None = None) -> list[QueueProgress]:
-        """Return the same without ``waiting``, which takes brokers longer than all else."""
+        """Return the same without ``waiting``, which takes brokers longer than all else; raises where one is silent."""
         return await self._known_progress(group, topic, times=False)
 
-    async def _known_progress(self, group: str, topic: str | None, *, times: bool) -> list[QueueProgress]:
+    async def _known_progress(self, group: str, topic: str | None, *, times: bool) -> GroupLag:
         deadline = self._servers.deadline()
         masters = await self._servers.masters(deadline)
         rows = await self._progress(group, topic, masters, self._servers.share(deadline, 2), times=times)
@@ -275,7 +295,7 @@ class Groups(Part):
             tables = await self.tables(masters, deadline)
             if not any(group in table for table in tables.values()):
                 raise _no_group(group, tables)
-        return rows
+        return GroupLag(rows, self._servers.unanswered(masters))
 
     async def _progress(
         self, group: str, topic: str | None, masters: Mapping[str, str], deadline: Deadline, *, times: bool

@@ -6,10 +6,11 @@ same time.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from threading import TIMEOUT_MAX
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from rocketcore.admin.requests import CLUSTER_INFO
 from rocketcore.client import api
@@ -185,6 +186,20 @@ class Servers:
                 raise answer
             found.append(answer)
         return found
+
+    def leaving_out(self) -> Self:
+        """Return the same servers for one call, whose answer is what those know that answer; see ``left_out``."""
+        self.connections()  # which both have then
+        own = copy.copy(self)
+        if own.left_out is None:
+            own.left_out = {}
+        return own
+
+    def unanswered(self, masters: Mapping[str, str]) -> dict[str, RocketError]:
+        """Return why brokers are left out, by their names."""
+        left_out = self.left_out or {}
+        found = {name: left_out.get(name) or left_out.get(address) for name, address in masters.items()}
+        return {name: error for name, error in found.items() if error is not None}
 
     def deadline(self) -> Deadline:
         """Return the time of a whole call that begins now."""

@@ -329,6 +329,7 @@ def group_document(found: GroupDescription, dead_letters: int | None = None) -> 
         unlike=found.unlike,
         shared=found.shared,
         queues=found.progress,
+        unanswered=tuple(found.unanswered),
     )
     return {
         "group": found.group,

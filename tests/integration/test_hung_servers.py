@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 import rocketcore as rmq
+from rocketcore.admin.shapes import group_document
 from rocketcore.client import offset_store, push, send_back, standing
 from rocketcore.local import LocalCluster
 from rocketcore.message import MessageQueue
@@ -174,8 +175,9 @@ def administration(scene: Scene) -> dict[str, Call]:
         "create_topic": admin(lambda a: a.create_topic(new, 1, broker=names[0])),
         "create_topic 1": admin(lambda a: a.create_topic(f"{new}-all", 1)),
         "create_group 1": admin(lambda a: a.create_group(f"{scene.group}-new")),
-        "describe_group 1": admin(lambda a: a.describe_group(f"{scene.group}-replies")),
-        "group_lag 1": admin(lambda a: a.group_lag(f"{scene.group}-replies", scene.topic)),
+        "describe_group": admin(lambda a: a.describe_group(f"{scene.group}-replies")),
+        "group_lag": admin(lambda a: a.group_lag(f"{scene.group}-replies", scene.topic)),
+        "offsets 1": admin(lambda a: a.offsets(f"{scene.group}-replies", scene.topic)),
         "max_offset 0": admin(lambda a: a.max_offset(first)),
         "max_offset 1": admin(lambda a: a.max_offset(second)),
         "min_offset 1": admin(lambda a: a.min_offset(second)),
@@ -244,3 +246,22 @@ def test_each_call_does_what_the_others_can_do(scene: Callable[[str], Scene], wh
             wrong[name] = error
     assert not wrong
     assert {name: took for name, (took, _) in outcomes.items() if took > TIMEOUT + MARGIN} == {}
+
+
+def test_what_one_broker_does_not_say_of_a_group_is_named(scene: Callable[[str], Scene]) -> None:
+    made = scene("broker")
+    first, second = made.cluster.broker_names
+    with rmq.PullConsumer(made.cluster.namesrv, group=made.group, start_from="first") as consumer:
+        consumer.subscribe(made.topic)
+        consumer.wait_ready()
+        consumer.commit()
+    admin = made.client(rmq.Admin)
+    assert not admin.describe_group(made.group).unanswered
+    made.hang()
+    described, lag = admin.describe_group(made.group), admin.group_lag(made.group, made.topic)
+    document = group_document(described)
+    for unanswered in (described.unanswered, lag.unanswered):
+        assert list(unanswered) == [second]
+        assert isinstance(unanswered[second], rmq.RequestTimeout)
+    assert {row.queue.broker for row in lag} == {first}
+    assert document["troubles"][0]["check"] == "unanswered"
