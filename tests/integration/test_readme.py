@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import json
 import re
 import runpy
 import shlex
@@ -13,6 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,10 +125,13 @@ def test_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
             assert run_rocket(line[1:]) == 0, line
         *_, last = capsys.readouterr().out.splitlines()
         assert last.startswith("orders broker-a/")
-        assert last.endswith('  tag=created  keys=order-1  {"id": 1}')
+        assert last.endswith('  tag=created  keys=order-1  {"id": "order-1", "amount": 5}')
         sent, *received = run(example("for message in consumer:", "README.md"), cluster.address, lines=3)
         assert sent.startswith("SendStatus.SEND_OK ")
-        assert sorted(received) == ["created ('order-1',) {'id': 1}", "created ('order-2',) {'id': 2}"]
+        assert sorted(received) == [
+            "created ('order-1',) {'id': 'order-1', 'amount': 5}",
+            "created ('order-2',) {'id': 'order-2', 'amount': 7}",
+        ]
     finally:
         assert cluster.stop() == 0
     cluster = RocketProcess(*start[1:], "--port", "0", "-o", "json", log=tmp_path / "log")
@@ -288,3 +294,13 @@ def test_programs_of_the_examples(
     printed = capsys.readouterr().out
     assert printed.count("created  order-") == 10
     assert printed.count("5000") == 2
+
+
+def test_the_worker_of_the_applications_takes_the_first_orders(caplog: pytest.LogCaptureFixture) -> None:
+    [of_shell] = [each[3] for each in commands("rocket topic create") if each[1] == "produce"]
+    [of_python] = re.findall(r"^    order = (.*)$", page("README.md"), re.MULTILINE)
+    bill = runpy.run_path(str(ROOT / "examples/applications/worker.py"))["bill"]
+    with caplog.at_level("INFO", "worker"):
+        for order in (json.loads(of_shell), ast.literal_eval(of_python)):
+            bill(SimpleNamespace(json=lambda order=order: order))
+    assert [record.getMessage() for record in caplog.records] == ["billed order-1: 5", "billed order-2: 7"]
