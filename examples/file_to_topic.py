@@ -38,7 +38,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("path", help="file or folder, here or wherever Spark reads from")
+    parser.add_argument("path", help="file or folder, under a name that all of Spark's machines read")
     parser.add_argument("topic")
     parser.add_argument("--kind", choices=("lines", "parquet", "csv"), default="lines", help="lines: of JSON")
     parser.add_argument("--key", default="id", help="field of the JSON objects that is the message's key")

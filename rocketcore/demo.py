@@ -5,6 +5,7 @@ frame and writes them to a topic; two consumers of one group take them; each bod
 and lost, repeated and misordered messages are counted. Spark then reads the topic back and answers a question about it.
 
 Without a file of the user's own the shipped samples run: earthquakes of a week, then flights, enough of them for rates.
+This process reads the whole file into memory, to compare what comes with it.
 """
 
 from __future__ import annotations

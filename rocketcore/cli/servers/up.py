@@ -195,7 +195,9 @@ def _metrics_of_namesrv(given: str | None) -> Iterator[None]:
 
 @command(help="Run the main job: Spark writes a file or the samples to a topic, and consumers check every message.")
 @click.option(
-    "--file", type=click.Path(exists=True, dir_okay=False), help="A file of your own rows: json, csv, parquet or arrow."
+    "--file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A file of your own rows: json, csv, parquet or arrow. It is kept in memory.",
 )
 def demo(file: str | None) -> int:
     from rocketcore.demo import run
