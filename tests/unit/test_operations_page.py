@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import fields
@@ -68,6 +69,15 @@ def test_a_container_starts_a_command_and_is_asked_at_its_port() -> None:
     check(arguments)
     port = arguments[arguments.index("--metrics-port") + 1]
     assert re.findall(r"path: (\S+), port: (\d+)", SERVERS) == [("/livez", port), ("/readyz", port)]
+
+
+@pytest.mark.parametrize("page", ["operations", "servers", "maintenance", "console"])
+def test_what_a_page_has_for_a_shell_are_commands(page: str) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (PAGES / f"{page}.md").read_text("utf-8"), re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("rocket ")]
+    assert lines
+    for line in lines:
+        check(shlex.split(line.partition(" >")[0], comments=True)[1:])
 
 
 @pytest.mark.parametrize("name", UNITS)
