@@ -118,8 +118,7 @@ class InPlace(Protocol):
 
 
 @types.coroutine
-def _rest_of(coroutine: Coroutine[Any, Any, T], waited: Any) -> Generator[Any, Any, T]:
-    """Run a coroutine on from where it waits for ``waited``."""
+def _steps_of(coroutine: Coroutine[Any, Any, T], waited: Any) -> Generator[Any, Any, T]:
     while True:
         try:
             sent = yield waited
@@ -131,6 +130,11 @@ def _rest_of(coroutine: Coroutine[Any, Any, T], waited: Any) -> Generator[Any, A
             waited = step()
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+
+async def _rest_of(coroutine: Coroutine[Any, Any, T], waited: Any) -> T:
+    """Run a coroutine on from where it waits for ``waited``. From Python 3.12 on a task takes no generator."""
+    return await _steps_of(coroutine, waited)
 
 
 class LoopThread:
