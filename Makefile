@@ -18,6 +18,10 @@ SANITIZE_OPTIONS ?=
 COMPARE_OPTIONS ?=
 SPARK_VERSIONS ?= 4.1 4.2 4.3
 SPARK_OPTIONS ?= tests/spark
+PYTHONS ?= 3.11 3.12 3.13 3.14
+PYTHONS_OPTIONS ?= tests/unit
+ARM64_OPTIONS ?= tests/unit/fast
+PORTABLE_OPTIONS ?= tests/unit/client tests/unit/transport tests/unit/protocol tests/unit/admin tests/integration/test_portable.py
 # What uses the libraries that we need: the rest of the tests asks the same of our own code once more.
 LOWEST_OPTIONS ?= tests/unit tests/integration/cli tests/integration/console tests/integration/test_arrow.py \
 	tests/integration/test_local_cluster.py tests/integration/test_readme.py tests/integration/test_telemetry.py \
@@ -29,12 +33,15 @@ export PYTHONDONTWRITEBYTECODE :=
 # The virtual environment's commands first: demo, tests and Spark's workers all run the same interpreter.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup demo test test-lowest again-lowest fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint docs interop apache-tests spark-cluster spark-matrix build package-check clean
+.PHONY: help setup demo test test-lowest again-lowest test-pythons test-portable test-arm64 fault fault-streams soak fuzz sanitize bench bench-once compare compare-once lint docs interop apache-tests spark-cluster spark-matrix build package-check clean
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
 	@echo 'make test      run the tests in four processes; those against Apache RocketMQ too where a JDK and Maven are there'
 	@echo 'make test-lowest   tests with the lowest version that pyproject.toml allows of everything (LOWEST_OPTIONS="tests/unit")'
+	@echo 'make test-pythons   the unit tests with each Python from 3.11 to 3.14 that is found (PYTHONS="3.12 3.13")'
+	@echo 'make test-portable  tests of the clients on a build without the kernels that need Linux'
+	@echo 'make test-arm64     the tests of the kernels on arm64, under qemu-user (Debian, with a cross compiler)'
 	@echo 'make fault     kill the broker, damage its files, fail every call on them; look for lost messages (minutes)'
 	@echo 'make fault-streams   kill drivers, workers, brokers and name servers under Spark streams (JDK, Maven; an hour)'
 	@echo 'make soak      five minutes of load while name servers die, and on a disk that is soon full; Spark tasks of 10 M rows'
@@ -169,6 +176,19 @@ $(VENV)-matrix/pyspark-%/.stamp: pyproject.toml | setup
 	$(@D)/bin/python -m pip install --quiet 'setuptools>=77.0.1' 'Cython>=3.1' wheel
 	ROCKETCORE_NO_KERNELS=1 $(@D)/bin/python -m pip install --quiet --no-build-isolation --editable '.[dev]' 'pyspark==$*.*'
 	@touch $@
+
+test-pythons:
+	.ci/test-pythons '$(PYTHONS)' -n $(TEST_PROCESSES) $(PYTHONS_OPTIONS)
+
+test-arm64: setup
+	.ci/test-arm64 $(ARM64_OPTIONS)
+
+# The kernels that build on any system, in a folder of their own; the tests of what a client is made of run on them.
+PORTABLE := $(CURDIR)/build/portable
+test-portable: setup
+	ROCKETCORE_PORTABLE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(PORTABLE)/lib --build-temp $(PORTABLE)/temp --parallel 2
+	ROCKETCORE_KERNELS=$(PORTABLE)/lib/rocketcore/_fast PYTHONPATH=$(CURDIR)/tests/fuzz/overlay:$(CURDIR) \
+		$(BIN)/python -m pytest -n $(TEST_PROCESSES) $(PORTABLE_OPTIONS)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ Switches (environment): ROCKETCORE_DEBUG=1 turns Cython's bounds checks on, ROCK
 =fuzzer libFuzzer's coverage too (clang), for the build beside this one that ``tests/fuzz/build.py`` makes,
 ROCKETCORE_ANNOTATE=1 writes the annotated HTML beside each module, ROCKETCORE_NO_KERNELS=1 leaves the extensions out:
 an editable install compiles them in a folder of its own each time, `build_ext --inplace` only what has changed.
+ROCKETCORE_PORTABLE=1 builds what other systems than Linux can: the kernels of clients and name servers.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ from setuptools import Extension, setup
 
 DEBUG = os.environ.get("ROCKETCORE_DEBUG") == "1"
 SANITIZE = os.environ.get("ROCKETCORE_SANITIZE", "")
+PORTABLE = os.environ.get("ROCKETCORE_PORTABLE", str(int(sys.platform != "linux"))) == "1"
 NO_KERNELS = os.environ.get("ROCKETCORE_NO_KERNELS") == "1"
 ANNOTATE = os.environ.get("ROCKETCORE_ANNOTATE") == "1"
 
 FAST = Path("rocketcore/_fast")
-LINUX_ONLY = {"answers", "flusher", "pulls", "reactor"}
+# Epoll, eventfd and statfs, and kernels that read from maps of files through ``mapped``: what only servers use. Without
+# them clients and name servers leave connections to the event loop; a broker says that it cannot start.
+LINUX_ONLY = {
+    "answers", "commit_log", "consume_queue", "flusher", "index", "mapped", "pulls", "reactor", "selection", "window",
+}  # fmt: skip
 KERNELS = [] if NO_KERNELS else sorted(FAST.glob("*.pyx"))
 if not (KERNELS or NO_KERNELS):
     sys.exit(
@@ -54,7 +60,7 @@ extensions = [
         extra_link_args=link_args,
     )
     for path in KERNELS
-    if sys.platform == "linux" or path.stem not in LINUX_ONLY
+    if path.stem not in LINUX_ONLY or not PORTABLE
 ]
 
 setup(

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from rocketcore.transport.exchange import no_time_left
 from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.networks import is_loopback
 from rocketcore.transport.pacing import unpace
+from rocketcore.transport.reactor_kernel import has_reactor
 from rocketcore.transport.routes import Route
 from rocketcore.transport.tls.transport import connect_tls
 
@@ -272,7 +272,7 @@ class RemotingClient(BaseClient):
     async def _attach(self, sock: socket.socket) -> Channel:
         """Return the channel of a connected socket: on Linux it is read and written in C, as those of servers."""
         loop = asyncio.get_running_loop()
-        if sys.platform != "linux":
+        if not has_reactor():
             return (await loop.create_connection(self._make_channel, sock=sock))[1]
         from rocketcore._fast.reactor import Reactor
 

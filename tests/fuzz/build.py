@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "sanitized"
 KERNELS = FOLDER / "lib" / "rocketcore" / "_fast"
-SANITIZED = "ROCKETCORE_KERNELS" in os.environ
+SANITIZED = os.environ.get("ROCKETCORE_KERNELS") == str(KERNELS)
 """Whether this process, and those that it starts, run on that build. Their allocator is ASAN's: it keeps what is freed
 aside, 256 MiB of it, and surrounds what is in use, so that the memory of the process says nothing about the code's.
 """

@@ -18,6 +18,7 @@ from rocketcore.service import Seldom
 from rocketcore.transport.lookup import HostLookup
 from rocketcore.transport.networks import is_loopback
 from rocketcore.transport.pacing import unpace
+from rocketcore.transport.reactor_kernel import has_reactor
 
 if TYPE_CHECKING:
     from rocketcore._fast.reactor import Reactor, Responder
@@ -141,11 +142,11 @@ async def open_listener(
 
     factory    makes the protocol of each connection
     monotonic  the clock of ``last_read``, which the protocol has where a responder is to answer
-    by_loop    leave the connections to the event loop, as on other systems than Linux
+    by_loop    leave the connections to the event loop, as where there is no kernel for them
     raises     OSError where one of the addresses is taken, or none is ours
     """
     loop = asyncio.get_running_loop()
-    if by_loop or sys.platform != "linux":
+    if by_loop or not has_reactor():
         return LoopListener(await loop.create_server(factory, host, port, backlog=_BACKLOG))
     from rocketcore._fast.reactor import Reactor
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,6 +19,7 @@ from rocketcore.transport.channel import Channel
 from rocketcore.transport.endpoint import Endpoint
 from rocketcore.transport.hooks import RpcHook
 from rocketcore.transport.limits import ChannelLimits
+from rocketcore.transport.reactor_kernel import has_reactor
 from rocketcore.transport.routes import Route
 from rocketcore.transport.server.admission import Admission, ConnectionSettings
 from rocketcore.transport.server.listener import LoopListener, ReactorListener, open_listener
@@ -173,7 +173,7 @@ class RemotingServer:
                  every request
         returns  the kernel, or None
         """
-        if self._endpoint.hooks or sys.platform != "linux":
+        if self._endpoint.hooks or not has_reactor():
             return None
         responder = make(self.limits.max_frame_bytes)
         self._responder = responder

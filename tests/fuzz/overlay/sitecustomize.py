@@ -27,6 +27,8 @@ class KernelFinder:
         if not name.startswith(PACKAGE):
             return None
         file = os.path.join(self._folder, name.removeprefix(PACKAGE) + EXTENSION_SUFFIXES[0])
+        if not os.path.exists(file):
+            raise ModuleNotFoundError(f"no kernel {file}", name=name)
         return spec_from_file_location(name, file)
 
 
