@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def test_a_blank_line_is_no_message(line: bytes) -> None:
         (b'{"body": "b", "properties": {"\\udc00": "v"}}', "column 29: .*properties has half"),
         (b'{"body": 1', "column 11"),
         (b'{"body": 1} {"body": 2}', "column 13"),
-        (b'{"body": 1,}', "column 12"),
+        (b'{"body": 1,}', "column 1[12]"),  # from Python 3.13 on the comma itself
         (b"{'body': 1}", "column 2"),
         (b'"text"', "column 1: .*no object"),
         (b"  [1]", "column 3: .*no object"),
@@ -113,7 +114,8 @@ def test_documents_of_a_text() -> None:
     assert texts('[1.10, {"a" : 2},\n "x"]\n') == ["1.10", '{"a" : 2}', '"x"']
     assert texts('{\n  "a": 1\n}\n{"a": 1.0}{"b":2}') == ['{\n  "a": 1\n}', '{"a": 1.0}', '{"b":2}']
     assert texts("[1]\n[2, 3]\n") == ["[1]", "[2, 3]"], "lines of arrays are no array"
-    for text, position in (("[1, 2", 5), ('{"a": 1}\nx', 9), ("[1,]", 3), ("[1]]", 3)):
+    comma = 2 if sys.version_info >= (3, 13) else 3
+    for text, position in (("[1, 2", 5), ('{"a": 1}\nx', 9), ("[1,]", comma), ("[1]]", 3)):
         with pytest.raises(JsonFault) as fault:
             texts(text)
         assert fault.value.position == position, text
