@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rocketcore.admin.shapes import permission_text, queue_row, route_rows, topic_kind
-from rocketcore.admin.topic_troubles import QueueCounts, topic_troubles
 from rocketcore.cli.cluster.clusters import no_cluster
 from rocketcore.cli.shell.command import command
 from rocketcore.cli.shell.confirm import confirm
@@ -28,6 +27,7 @@ from rocketcore.printable import printable
 
 if TYPE_CHECKING:
     from rocketcore.admin.client import Admin
+    from rocketcore.admin.topic_troubles import QueueCounts
     from rocketcore.protocol.bodies.route import TopicRouteData
     from rocketcore.protocol.bodies.topic import TopicConfig
 
@@ -87,6 +87,8 @@ def _listed(admin: Admin, only: str) -> list[str]:
 
 
 def _tell_troubles(topic: str, counts: Mapping[str, QueueCounts]) -> None:
+    from rocketcore.admin.topic_troubles import topic_troubles
+
     for each in topic_troubles(topic, counts):
         progress(printable(f"note: {each.detail}; {each.hint}"))
 
