@@ -67,3 +67,22 @@ def test_what_may_be_asked_is_said(address: tuple[str, int], line: str) -> None:
     status, headers, _ = ask(address, line, "Host: 127.0.0.1", "Content-Length: 0")
     assert status.split()[1] == "405"
     assert {"GET", "HEAD"} <= set(headers["allow"].split(", "))
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [("Content-Length: 1000", b"name=T&que"), ("Transfer-Encoding: chunked", b"5\r\nname=\r\nzz\r\n")],
+    ids=["cut off", "chunk that is none"],
+)
+def test_a_form_that_breaks_off_is_no_failure_of_the_console(
+    address: tuple[str, int], length: str, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = ["POST /topic/new HTTP/1.1", "Host: 127.0.0.1", f"Origin: http://127.0.0.1:{address[1]}",
+             "Content-Type: application/x-www-form-urlencoded", length, "", ""]  # fmt: skip
+    with caplog.at_level("INFO"), socket.create_connection(address, 30) as connection:
+        connection.sendall("\r\n".join(lines).encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert ask(address, "GET /topics HTTP/1.1", "Host: 127.0.0.1")[0].split()[1] == "200"
+    assert answer == b"" or answer.split()[1] == b"400"
+    assert [record for record in caplog.records if record.levelname == "ERROR" or record.exc_info] == []
