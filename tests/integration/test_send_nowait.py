@@ -237,7 +237,7 @@ def test_what_is_not_sent_is_told(make_topic: MakeTopic, group: str) -> None:
 
 def test_asyncio_tells_what_is_not_sent(group: str) -> None:
     async def main() -> None:
-        producer = aio.Producer("127.0.0.1:1", group=group, delivery_timeout=0.3, timeout=0.3)
+        producer = aio.Producer("127.0.0.1:1", group=group, delivery_timeout=1.0, timeout=0.3)
         futures = [await producer.send_nowait("T", "x") for _ in range(3)]
         with pytest.raises(rmq.TransportError, match=r"topic 'T'.*no name server answers \(127\.0\.0\.1:1\)"):
             await futures[0]
