@@ -1,6 +1,7 @@
 """Files that ``rocket message import`` reads: pieces of messages in their order, from any message on.
 
 parquet, arrow  any columns that fit; those that only a read has are left out, as Spark's ``ignoreSystemColumns`` does
+csv             the same columns, all of text: an empty cell but that of a body is none; read as a whole
 jsonl           an object a line, of ``produce --jsonl`` or as ``consume -o json`` prints them
 """
 
@@ -11,12 +12,15 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketcore.cli.messages.envelopes import read_envelope
 from rocketcore.cli.messages.piped import PipedLines
 from rocketcore.errors import ConfigError, MessageIllegal
+from rocketcore.files.csv_rows import csv_rows
 from rocketcore.files.faults import TextFault, unpacking_errors, unreadable
+from rocketcore.files.text import decoded
 from rocketcore.message import SHARDING_KEY, Message
 from rocketcore.printable import error_text
 
@@ -375,8 +379,10 @@ def _roles(schema: pa.Schema, given: Mapping[str, str], tag: str | None) -> tupl
 
 
 def open_columns(file: BinaryIO, form: str, given: Mapping[str, str], tag: str | None, *, pipe: bool) -> ColumnSource:
-    """Open a parquet or Arrow file; raises ConfigError for one that does not fit, DamagedFile."""
+    """Open a parquet, Arrow or CSV file; raises ConfigError for one that does not fit, DamagedFile."""
     try:
+        if form == "csv":
+            return _open_csv(file, given, tag)
         if form == "parquet":
             return _open_parquet(file, given, tag)
         return _open_stream(file, given, tag) if pipe else _open_arrow(file, given, tag)
@@ -384,6 +390,28 @@ def open_columns(file: BinaryIO, form: str, given: Mapping[str, str], tag: str |
         raise
     except unreadable() as error:
         raise DamagedFile(f"not a valid {form} file: {error_text(error)}") from error
+
+
+def _open_csv(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> ColumnSource:
+    import pyarrow as pa
+
+    names, rows = csv_rows(decoded(file.read()))
+    columns: list[list[str]] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    table = pa.RecordBatch.from_arrays([pa.array(column, pa.large_string()) for column in columns], names)
+    batches = partial(_csv_batches, table, given.get("body", "body"))
+    return ColumnSource(table.schema, len(rows), batches, given, tag)
+
+
+def _csv_batches(table: pa.RecordBatch, body: str, first: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows at once, with nulls for cells without a text: a message has no empty tag or key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = [
+        column if name == body else pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+        for name, column in zip(table.schema.names, table.columns, strict=True)
+    ]
+    yield 0, pa.RecordBatch.from_arrays(columns, table.schema.names)
 
 
 def _open_parquet(file: BinaryIO, given: Mapping[str, str], tag: str | None) -> ColumnSource:

@@ -43,7 +43,7 @@ from rocketcore.cli.shell.progress_bar import ProgressBar
 from rocketcore.cli.shell.render import counted, counted_are, progress, show_object, tell
 from rocketcore.errors import MessageIllegal, RouteNotFound, TopicNotExist
 from rocketcore.files.faults import unpacking_errors
-from rocketcore.files.text import HEAD_BYTES, kind_of, unpacked
+from rocketcore.files.text import HEAD_BYTES, kind_of, suffixes_of, unpacked
 from rocketcore.message import Message
 from rocketcore.naming import check_send_topic
 from rocketcore.printable import error_text, printable
@@ -59,6 +59,8 @@ PART_BYTES: Final = 16 << 20
 PART_SECONDS: Final = 1.0
 """A slow import is noted at least as often."""
 
+FORMS: Final = (*FORMATS, "csv")
+_TEXTS: Final = ("csv", "jsonl")
 _READ_BYTES: Final = 1 << 20
 _WRITE_ID: Final = re.compile("[0-9A-F]{16}")
 
@@ -98,14 +100,17 @@ class _Sends(Protocol):
 
 
 @command(
-    help="Send the messages of a file, parquet, arrow or jsonl (also .gz, .zst), to a topic; - reads stdin.\n\nIf an "
-    "import was interrupted, run the same command again. It continues after the last message that it knows to "
+    help="Send the messages of a file, parquet, arrow, csv or jsonl (also .gz, .zst), to a topic; - reads stdin.\n\n"
+    "If an import was interrupted, run the same command again. It continues after the last message that it knows to "
     "be stored."
 )
 @click.argument("file", type=click.Path(), metavar="FILE|-")
 @click.option("--topic", required=True, metavar="TOPIC", help="Topic to send to.")
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS), help="File format. Default: from the first bytes of the file."
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    help="File format. Default: from the first bytes of the file; csv from its name.",
 )
 @click.option("--column", "columns", multiple=True, metavar="ROLE=NAME",
               help="Use this column as body, tags, keys, properties, shardingKey, flag or msgId. You can repeat this "
@@ -151,7 +156,7 @@ def import_messages(
             opened = as_it_comes(None if file == "-" else opened)
         opened, compression = unpacked(opened)
         form = form or _form(opened, file)
-        if compression is not None and form != "jsonl":
+        if compression is not None and form not in _TEXTS:
             raise click.BadParameter(f"{printable(file)}: it is {form}, compressed with {compression}: unpack it first",
                                      param_hint="FILE")  # fmt: skip
         if form == "jsonl" and given:
@@ -187,8 +192,10 @@ def _form(file: BinaryIO, name: str) -> str:
     except unpacking_errors() as error:
         raise CommandFailed("DAMAGED", f"{printable(name)}: it cannot be read: {error_text(error)}") from error
     form = form_of_content(head)
+    if form == "jsonl" and suffixes_of(Path(name))[0] == ".csv" and not head.lstrip().startswith(b"{"):
+        return "csv"
     if form == "jsonl" and (found := kind_of(head)) is not None:
-        raise click.BadParameter(f"{printable(name)}: it looks like {found}, and none of {', '.join(FORMATS)}",
+        raise click.BadParameter(f"{printable(name)}: it looks like {found}, and none of {', '.join(FORMS)}",
                                  param_hint="FILE")  # fmt: skip
     return form
 
