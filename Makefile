@@ -21,7 +21,8 @@ SPARK_OPTIONS ?= tests/spark
 PYTHONS ?= 3.11 3.12 3.13 3.14
 PYTHONS_OPTIONS ?= tests/unit
 ARM64_OPTIONS ?= tests/unit/fast
-PORTABLE_OPTIONS ?= tests/unit/client tests/unit/transport tests/unit/protocol tests/unit/admin tests/integration/test_portable.py
+PORTABLE_OPTIONS ?= tests/unit/client tests/unit/transport tests/unit/protocol tests/unit/admin tests/integration/test_portable.py \
+	$(foreach name,group_consumer group_requests queue_locks,--ignore tests/unit/client/test_$(name).py)
 # What uses the libraries that we need: the rest of the tests asks the same of our own code once more.
 LOWEST_OPTIONS ?= tests/unit tests/integration/cli tests/integration/console tests/integration/test_arrow.py \
 	tests/integration/test_local_cluster.py tests/integration/test_readme.py tests/integration/test_telemetry.py \
@@ -183,7 +184,8 @@ test-pythons:
 test-arm64: setup
 	.ci/test-arm64 $(ARM64_OPTIONS)
 
-# The kernels that build on any system, in a folder of their own; the tests of what a client is made of run on them.
+# The kernels that build on any system, in a folder of their own; the tests of what a client is made of run on them, but
+# for those that play a broker.
 PORTABLE := $(CURDIR)/build/portable
 test-portable: setup
 	ROCKETCORE_PORTABLE=1 $(BIN)/python setup.py --quiet build_ext --build-lib $(PORTABLE)/lib --build-temp $(PORTABLE)/temp --parallel 2

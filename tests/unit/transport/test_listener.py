@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from typing import Any
 import pytest
 
 from rocketcore.service import SYSTEM_CLOCK
+from rocketcore.transport.reactor_kernel import has_reactor
 from rocketcore.transport.server import listener as listener_module
 from rocketcore.transport.server.listener import open_listener
 from tests.unit.transport.reactor_place import Place, Scenario
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+pytestmark = pytest.mark.skipif(not has_reactor(), reason="without the reactor")
 
 
 def test_a_name_with_two_addresses_is_listened_at_on_one_port(run: Callable[[Scenario], None]) -> None:

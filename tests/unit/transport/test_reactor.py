@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from rocketcore.service import ManualClock
+from rocketcore.transport.reactor_kernel import has_reactor
 from tests.fuzz.build import SANITIZED
 from tests.unit.transport.reactor_place import Place, Recorder, Scenario
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="epoll is Linux's")
+pytestmark = pytest.mark.skipif(not has_reactor(), reason="without the reactor")
 
 LARGE = 8 << 20
 
