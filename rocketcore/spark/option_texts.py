@@ -26,13 +26,10 @@ __all__ = [
     "read_assignment",
     "read_boolean",
     "read_count",
-    "read_delivery_guarantee",
     "read_duration",
     "read_group",
     "read_millis",
     "read_name_servers",
-    "read_no_compression",
-    "read_no_namespace",
     "read_offsets",
     "read_pattern",
     "read_properties",
@@ -233,27 +230,6 @@ def read_write_id(text: str) -> int:
     if not re.fullmatch(r"[0-9a-fA-F]{1,16}", text.strip()):
         raise ValueError("up to 16 hexadecimal digits, as write_id() of rocketcore.spark returns them")
     return int(text, 16)
-
-
-def read_delivery_guarantee(text: str) -> str:
-    name = text.strip().lower()
-    if name in ("idempotent", "transactional"):
-        raise ValueError(
-            f"at-least-once: {name} needs a broker that remembers writes, which ours do not yet and Apache's never do"
-        )
-    if name != "at-least-once":
-        raise ValueError("at-least-once")
-    return name
-
-
-def read_no_compression(text: str) -> str:
-    if text.strip().lower() != "none":
-        raise ValueError("none: RocketMQ does not compress batches")
-    return "none"
-
-
-def read_no_namespace(text: str) -> str:
-    raise ValueError("nothing: namespaces are not there yet")
 
 
 def read_name_servers(text: str) -> str:

@@ -68,7 +68,6 @@ class ConnectionOptions:
     )
     access_key: str | None = option("accessKey", texts.read_text, "name of the ACL account")
     secret_key: str | None = option("secretKey", texts.read_text, "secret of the ACL account", secret=True)
-    namespace: str | None = option("namespace", texts.read_no_namespace, "namespace of topics and groups")
     tls: bool = option("tls", texts.read_boolean, "encrypt connections", default=False)
     tls_ca_file: str | None = option(
         "tlsCaFile", texts.read_text, "certificate authorities to trust, PEM; default: the system's"
@@ -251,10 +250,6 @@ class SinkOptions(ConnectionOptions):
         "leave out columns of a read that cannot be written",
         default=False,
     )
-    delivery_guarantee: str = option(
-        "deliveryGuarantee", texts.read_delivery_guarantee, "at-least-once is the only one", default="at-least-once"
-    )
-    compression: str = option("compression", texts.read_no_compression, "none", default="none")
     write_id: int | None = option(
         "writeId", texts.read_write_id, "hexadecimal; a second run with the same id gives rows the same message ids"
     )

@@ -19,8 +19,6 @@ from tests.fixtures.pages import PAGES, table_of, write_tables
 
 PAGE = PAGES / "spark-options.md"
 TEST = "tests.spark.test_options_page"
-REFUSED = (option_texts.read_no_namespace, option_texts.read_no_compression)
-"""Of options that are known only to be refused with a reason."""
 
 
 def default_text(item: Field[Any]) -> str:
@@ -42,7 +40,7 @@ def options_table(cls: type[ConnectionOptions], shared: type[ConnectionOptions] 
     left_out = {item.name for item in fields(shared)} if shared is not None else set()
     lines = ["| option | default | |", "|---|---|---|"]
     for item in fields(cls):
-        if item.name not in left_out and item.metadata["parse"] not in REFUSED:
+        if item.name not in left_out:
             names = ", ".join(f"`{name}`" for name in (item.metadata["option"], *item.metadata["aliases"]))
             text = item.metadata["help"].replace("|", "\\|")
             lines.append(f"| {names} | {default_text(item)} | {text} |")

@@ -143,23 +143,3 @@ class PopCheckPoint(Body):
     def to_json(self) -> dict[str, Any]:
         # Java writes the derived time as well; Body.to_json is named because slots=True makes super() lose its class.
         return {**Body.to_json(self), "reviveTime": self.revive_time}
-
-
-@body
-class AckMsg(Body):
-    """One acknowledgement, as a broker stores it."""
-
-    ack_offset: int = field(default=0, metadata=wire("ao"))
-    start_offset: int = field(default=0, metadata=wire("so"))
-    consumer_group: str = field(default="", metadata=wire("c"))
-    topic: str = field(default="", metadata=wire("t"))
-    queue_id: int = field(default=0, metadata=wire("q"))
-    pop_time: int = field(default=0, metadata=wire("pt"))
-    broker_name: str | None = field(default=None, metadata=wire("bn"))
-
-
-@body
-class BatchAckMsg(AckMsg):
-    """Several acknowledgements of one POP."""
-
-    ack_offset_list: list[int] = field(default_factory=list, metadata=wire("aol"))
