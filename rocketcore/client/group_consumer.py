@@ -157,13 +157,7 @@ class GroupConsumer(Subscriber):
             return
         if is_listener(self, this_task=True):
             refuse_in_listener(self, "close")
-        self._closed = True
-        self._news.set()
-        try:
-            if self._started:
-                await self._leave()
-        finally:
-            self._ended.set()
+        await self._end()
 
     async def _leave(self) -> None:
         for timer in (self._next_try, self._store_timer):

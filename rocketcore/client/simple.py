@@ -133,16 +133,7 @@ class SimpleConsumer(Subscriber):
 
         A second call waits for the first.
         """
-        if self._closed:
-            await self._ended.wait()
-            return
-        self._closed = True
-        self._news.set()
-        try:
-            if self._started:
-                await self._leave()
-        finally:
-            self._ended.set()
+        await self._end()
 
     async def _leave(self) -> None:
         async with contextlib.AsyncExitStack() as ends:

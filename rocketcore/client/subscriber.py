@@ -200,6 +200,22 @@ class Subscriber:
                 if refusal is not None:
                     raise refusal
 
+    async def _end(self) -> None:
+        """Leave the group and tell who waits. A second call waits for the first."""
+        if self._closed:
+            await self._ended.wait()
+            return
+        self._closed = True
+        self._news.set()
+        try:
+            if self._started:
+                await self._leave()
+        finally:
+            self._ended.set()
+
+    async def _leave(self) -> None:
+        raise NotImplementedError
+
     async def _wait_for_news(self) -> None:
         if self._closed:
             raise ClientClosed("the consumer was closed meanwhile")
