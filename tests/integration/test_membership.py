@@ -317,7 +317,7 @@ def test_what_a_listener_calls_returns_or_is_refused_at_once(
 
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke"])
 def test_a_listener_is_a_function(name: str) -> None:
-    with pytest.raises(rmq.ConfigError, match=f"{name} is a function or a coroutine function, got str"):
+    with pytest.raises(rmq.ConfigError, match=f"{name} must be a function or a coroutine function, got str"):
         rmq.PullConsumer(group="g", **{name: "started"})  # type: ignore[arg-type]
 
 
@@ -593,7 +593,7 @@ def test_a_batch_waits_for_more_and_then_no_longer(namesrv: str, make_topic: Cal
     [
         ({"max_messages": 0}, "max_messages must be a whole number of at least 1"),
         ({"max_wait": "1"}, "max_wait must be a number of seconds"),
-        ({"handler": 5}, "the handler of topic 'T' is a function"),
+        ({"handler": 5}, "the handler of topic 'T' must be a function"),
     ],
 )
 def test_wrong_settings_of_batches(options: dict[str, Any], said: str) -> None:
