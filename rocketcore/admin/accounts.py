@@ -108,7 +108,7 @@ class AccessControl(Part):
     """
 
     async def users(self, containing: str = "", *, cluster: str | None = None, broker: str | None = None) -> list[User]:
-        """Return the users whose name contains a text; one that brokers have differently is there more than once."""
+        """Return the users whose name contains a text; a user who differs between brokers appears more than once."""
         from rocketcore.protocol.bodies.auth import UserInfo
 
         request = Request(
@@ -162,7 +162,7 @@ class AccessControl(Part):
         )
 
     async def delete_user(self, username: str, *, cluster: str | None = None, broker: str | None = None) -> list[str]:
-        """Delete a user with its policies; no error where there is none. Return the brokers' addresses."""
+        """Delete a user with its policies; an unknown user is not an error. Return the brokers' addresses."""
         header = DeleteUserRequestHeader(username=_name(username))
         what = f"deletion of user {username!r}"
         return await self._change(RequestCode.AUTH_DELETE_USER, what, header, cluster, broker)
@@ -243,8 +243,8 @@ class AccessControl(Part):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Create an account of 4.x, or change it: what is not given stays, but for ``admin``, and the secret is given
-        each time. Return the brokers' addresses (Java: ``createAndUpdatePlainAccessConfig``)."""
+        """Create an account of 4.x, or change it: settings that you leave out stay, except for ``admin``, and the
+        secret is given each time. Return the brokers' addresses (Java: ``createAndUpdatePlainAccessConfig``)."""
         header = CreateAccessConfigRequestHeader(
             access_key=_name(access_key),
             secret_key=secret_key,

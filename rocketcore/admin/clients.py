@@ -99,8 +99,8 @@ class Clients(Part):
         A broker passes the question on (Java: ``getConsumerRunningInfo``).
 
         stack   also what its threads are doing
-        raises  ConsumerNotOnline where no broker that answers has such a member; RequestTimeout of a client that is
-                silent
+        raises  ConsumerNotOnline where the answering brokers do not have this member; RequestTimeout for a client that
+                does not answer
         """
         deadline = self._servers.deadline()
         masters = await self._servers.masters(deadline)
@@ -122,7 +122,7 @@ class Clients(Part):
     async def queue_owners(self, group: str, members: Sequence[GroupMember], *, within: float = 1.0) -> QueueOwners:
         """Return which of these members hold each queue, as they say themselves; one request a member.
 
-        within  seconds after which one that has not answered is silent
+        within  seconds after which a member without an answer counts as silent
         """
         deadline = self._servers.deadline()
         masters = await self._servers.masters(deadline)
@@ -152,7 +152,8 @@ class Clients(Part):
     async def producers(self, group: str | None = None) -> list[ConnectedProducer]:
         """Return the connected producers of all groups, or of one, each once, sorted by group and id.
 
-        One request a master, two of one that does not answer for a second (Java: ``getAllProducerInfo``).
+        One request to each master, and a second to a master that does not answer within a second (Java:
+        ``getAllProducerInfo``).
 
         raises  BrokerError of a broker that does not say, RequestNotSupported of an old one
         """

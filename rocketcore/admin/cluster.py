@@ -76,7 +76,7 @@ class Clusters(Part):
         return await self._servers.ask(CLUSTER_INFO)
 
     async def cluster_infos(self) -> dict[str, ClusterInfo | RocketError]:
-        """Return the same as each name server sees it, by its address; the error of one that does not answer."""
+        """Return the same as each name server sees it, by its address; for a server without an answer, its error."""
         return await self._servers.each(self._servers.name_servers, CLUSTER_INFO)
 
     async def broker_member_group(self, cluster: str, broker: str) -> BrokerMemberGroup:
@@ -102,7 +102,7 @@ class Clusters(Part):
     async def broker_status(self, *, cluster: str | None = None, broker: str | None = None) -> list[BrokerStatus]:
         """Return every registered broker with what it says of itself; all are asked at the same time.
 
-        One that does not answer, or not to all, is in the list with its error. Sorted by cluster, name and id.
+        A broker that does not answer all requests is in the list with its error. Sorted by cluster, name and id.
 
         cluster, broker  only the brokers of this cluster, of this name
         raises           RouteNotFound where no such broker is registered
@@ -164,7 +164,7 @@ class Clusters(Part):
     async def update_broker_config(self, address: str, properties: Mapping[str, str]) -> str | None:
         """Change settings of a running broker; raises NoPermission for a protected one.
 
-        returns  what the broker remarks: ours names the settings that do not count at once
+        returns  the broker's remark: ours names the settings that do not take effect at once
         """
         request = change_of(RequestCode.UPDATE_BROKER_CONFIG, properties, _remark)
         return await request(self._servers.connections(), address, self._servers.timeout)
@@ -209,8 +209,8 @@ class Clusters(Part):
     async def add_write_permission(self, broker: str) -> int:
         """Give it back; return how many topics there are, 0 for a broker that no name server knows.
 
-        Name servers keep no record of what was taken: every topic of the broker is readable and writable then, also one
-        that the broker itself does not allow to be written (Java: ``addWritePermOfBroker``).
+        Name servers keep no record of the old permissions: afterwards every topic of the broker is readable and
+        writable, even if the broker itself forbids writing (Java: ``addWritePermOfBroker``).
 
         raises  PartlyDone where some name servers fail
         """

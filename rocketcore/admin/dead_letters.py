@@ -156,7 +156,8 @@ class DeadLetters(Part):
     async def redrive_each(self, group: str, messages: Sequence[ReceivedMessage]) -> list[RedriveResult]:
         """Have a group receive these dead letters again; return what became of each, in this order.
 
-        How far redrives are moves on over those that lie next to it. What is left when the time is over has failed.
+        The mark of redrives moves on over the messages next to it. Messages that are left when the time is over have
+        failed.
         """
         self._servers.connections()  # what refuses all of them is no outcome of each
         deadline = self._servers.deadline()

@@ -56,7 +56,7 @@ class GroupSettings(Part):
         orderly: bool = False,
         exist_ok: bool = False,
     ) -> CreatedGroup:
-        """Create a consumer group on every master. One that is there stays as it is.
+        """Create a consumer group on every master. An existing group stays as it is.
 
         Two who create one at the same time: as ``create_topic``.
 

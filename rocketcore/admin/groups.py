@@ -151,7 +151,8 @@ class Groups(Part):
     ) -> dict[str, SubscriptionGroupConfig]:
         """Return the settings of a group by broker, as the masters that have it say.
 
-        raises  GroupNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
+        raises  GroupNotExist where none has it, RouteNotFound without such a broker, the error of a broker that does
+                not answer
         """
         deadline = self._servers.deadline()
         masters = await self._servers.masters(deadline, cluster, broker)
@@ -211,7 +212,7 @@ class Groups(Part):
     # Members
 
     async def consumer_connections(self, group: str) -> list[Connection]:
-        """Return the connected members of a group, each once; empty when there is none."""
+        """Return the connected members of a group, each once; an empty list if there are no members."""
         members: dict[str, Connection] = {}
         for seen in await self._servers.ask_masters(members_of(group)):
             if seen is not None:
@@ -221,8 +222,8 @@ class Groups(Part):
     async def describe_group(self, group: str) -> GroupDescription:
         """Return a group's settings, members, subscriptions and progress, within one deadline.
 
-        raises  GroupNotExist where no master knows it, nobody is connected as it and no offset of it is stored; what a
-                broker refuses; where none answers, why
+        raises  GroupNotExist where no master knows it, it has no connected member and no stored offset; a broker's
+                refusal; if no broker answers, the error
         """
         return await Groups(self._servers.leaving_out())._describe(group)
 
@@ -276,9 +277,9 @@ class Groups(Part):
     async def group_lag(self, group: str, topic: str | None = None) -> GroupLag:
         """Return how far a group is in each queue, and since when messages wait for it; sorted by queue.
 
-        topic   only this one; without it all in which the group has offsets, of those that its members subscribe to
-        raises  GroupNotExist where no master knows the group and no offset of it is stored; what a broker refuses;
-                where none answers, why
+        topic   only this one; without it all topics in which the group has offsets and to which its members subscribe
+        raises  GroupNotExist where no master knows the group and no offset of it is stored; a broker's refusal; if no
+                broker answers, the error
         """
         part = Groups(self._servers.leaving_out())
         return await part._known_progress(group, topic, times=True)

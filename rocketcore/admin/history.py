@@ -71,7 +71,7 @@ class History(Part):
 
         A record without a time, as clients of 4.9 end a consumption, comes behind what belongs to it.
 
-        raises  TopicNotExist where nobody has a trace topic; the error of a broker that does not answer
+        raises  TopicNotExist where no broker has a trace topic; the error of a broker that does not answer
         """
         from rocketcore.protocol.trace import decode_traces
 
@@ -90,9 +90,9 @@ class History(Part):
     async def message_states(self, message: ReceivedMessage) -> list[GroupState]:
         """Return how far each group of a message's topic is with it, sorted by name.
 
-        Its broker is asked for the topic's groups and all offsets, for copies that wait for their time, and for copies
-        in the retry and dead-letter topics of groups that have any. Groups that broadcast keep their offsets
-        themselves and are not there; of POP, what is past is handed out, and perhaps not acknowledged.
+        This asks the message's broker for the topic's groups and all offsets, and for copies that wait for their time.
+        It also asks for copies in retry and dead-letter topics. Broadcasting groups keep their offsets themselves and
+        are left out. For POP, a message before the offset is delivered, but perhaps not acknowledged.
 
         raises  RouteNotFound without the message's broker; its error where it does not answer
         """

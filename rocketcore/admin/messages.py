@@ -78,8 +78,8 @@ class Messages(Part):
         tag           in place of a key; brokers before 5.5 do not know messages by it and answer none
         begin, end    when the messages were stored, both included; an int is epoch milliseconds
         max_messages  of each broker, which has a limit of its own (``maxMsgsNumBatch``, 64)
-        raises        TopicNotExist, RouteNotFound without a master; the error of one that does not answer: what it has
-                      is not known then
+        raises        TopicNotExist, RouteNotFound without a master; the error of a broker that does not
+                      answer, since its messages are then unknown
         """
         check_topic(topic)
         wanted, kind = (tag, KeyKind.TAG) if key is None else (key, KeyKind.KEY)
@@ -120,9 +120,9 @@ class Messages(Part):
         if topic is not None:
             check_topic(topic)
         elif not is_offset_id(message_id):
-            raise ConfigError(f"{message_id!r} is no offset_msg_id: another id needs its topic")
+            raise ConfigError(f"{message_id!r} is not an offset_msg_id: give the topic with any other id")
         if not message_id or KEY_SEPARATOR in message_id:
-            raise ConfigError(f"{message_id!r} is no id of a message")
+            raise ConfigError(f"invalid message id: {message_id!r}")
         deadline = self._servers.deadline()
         place = place_of(message_id)
         questions: dict[str, Question[list[ReceivedMessage]]] = {}
@@ -181,7 +181,8 @@ class Messages(Part):
         return await self._servers.each(questions, ask, deadline) if questions else {}
 
     async def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
-        """Return the message at an offset of a queue; raises QueryNotFound where there is none, RouteNotFound."""
+        """Return the message at an offset of a queue; raises QueryNotFound where the offset has no message,
+        RouteNotFound."""
         deadline = self._servers.deadline()
         route = await self._servers.route(queue.topic, deadline)
         masters = masters_of_route(route, queue.topic)

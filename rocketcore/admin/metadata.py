@@ -219,7 +219,7 @@ def read_metadata(text: str | bytes) -> ClusterMetadata:
     file = _object(value, "")
     unknown = sorted(file.keys() - {"format", "cluster", "topics", "groups"})
     if unknown:
-        raise ConfigError(f"{unknown[0]}: there is no such key")
+        raise ConfigError(f"{unknown[0]}: unknown key")
     if type(file.get("format")) is not int:
         raise ConfigError("format: it is the number of the file's format, and is not there")
     if file["format"] != FORMAT:
@@ -260,7 +260,9 @@ def _read_table(value: Any, place: str, kind: type[T], of_users: Callable[[str],
 
 def _object(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError(f"{place}: {_shown(value)} is no object" if place else f"{_shown(value)} is no object")
+        raise ConfigError(
+            f"{place}: {_shown(value)} is not an object" if place else f"{_shown(value)} is not an object"
+        )
     return value
 
 
@@ -290,7 +292,7 @@ def _part(value: Any, place: str, kind: Any) -> Any:
         else:
             values[declared.name] = _value(each, at, hints[declared.name])
     if given:
-        raise ConfigError(f"{place}.{min(given)}: there is no such setting")
+        raise ConfigError(f"{place}.{min(given)}: unknown setting")
     return kind(**values)
 
 
@@ -307,7 +309,7 @@ def _value(value: Any, place: str, hint: Any) -> Any:
         return _value(value, place, arguments[0])
     if origin is list:
         if not isinstance(value, list):
-            raise ConfigError(f"{place}: {_shown(value)} is no list")
+            raise ConfigError(f"{place}: {_shown(value)} is not a list")
         return [_value(each, f"{place}[{number}]", arguments[0]) for number, each in enumerate(value)]
     if origin is dict:
         return {key: _value(each, f"{place}.{key}", arguments[1]) for key, each in _object(value, place).items()}
@@ -318,7 +320,7 @@ def _value(value: Any, place: str, hint: Any) -> Any:
             raise ConfigError(f"{place}: {_shown(value)} is not one of {', '.join(hint.__members__)}")
         return hint[value]
     if type(value) is not hint:
-        raise ConfigError(f"{place}: {_shown(value)} is no {_KINDS[hint]}")
+        raise ConfigError(f"{place}: {_shown(value)} is not {_KINDS[hint]}")
     if hint is int:
         bits = 64 if place.endswith(_LONG) else 32
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -326,7 +328,7 @@ def _value(value: Any, place: str, hint: Any) -> Any:
     return value
 
 
-_KINDS: Final = {int: "number", bool: "true or false", str: "text"}
+_KINDS: Final = {int: "a number", bool: "true or false", str: "text"}
 _LONG: Final = (".broker_id", ".which_broker_when_consume_slowly", ".version", "]", ".initial", ".max", ".multiplier")
 """Ends of the places of numbers that are Java's longs."""
 

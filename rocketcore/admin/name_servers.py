@@ -31,20 +31,20 @@ class NameServerSettings(Part):
         return await self._servers.ask(_NAMESRV_CONFIG)
 
     async def namesrv_configs(self) -> dict[str, dict[str, str] | RocketError]:
-        """Return the settings of each name server by its address; the error of one that does not answer."""
+        """Return the settings of each name server by its address; for a server without an answer, its error."""
         return await self._servers.each(self._servers.name_servers, _NAMESRV_CONFIG)
 
     async def update_namesrv_config(self, properties: Mapping[str, str]) -> None:
         """Change settings of every name server (Java: ``updateNameServerConfig``).
 
-        A name that a server does not have changes nothing there and is no error.
+        A name that a server does not have changes nothing there; it is not an error.
 
         raises  NoPermission for a protected setting, PartlyDone where some name servers fail
         """
         await self._servers.everywhere(change_of(RequestCode.UPDATE_NAMESRV_CONFIG, properties, done))
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
-        """Return a value of the name servers' key-value table; None where there is none."""
+        """Return a value of the name servers' key-value table; None for an unknown key."""
         try:
             return await self._servers.ask(_value_of(namespace, key))
         except QueryNotFound:
@@ -65,7 +65,7 @@ class NameServerSettings(Part):
         await self._servers.everywhere(put_kv(namespace, key, value))
 
     async def delete_kv(self, namespace: str, key: str) -> None:
-        """Delete a value at every name server; one that is not there is no error. Raises PartlyDone where some fail."""
+        """Delete a value at every name server; an unknown key is not an error. Raises PartlyDone where some fail."""
         await self._servers.everywhere(delete_kv(namespace, key))
 
     async def put_order(

@@ -90,9 +90,9 @@ class Offsets(Part):
 
         queues  only these; otherwise all readable ones
         raises  TopicNotExist; GroupNotExist where the group is not on every broker of the topic; QueryNotFound
-                where the group of ``OffsetsOf`` has no offset in it; ConfigError for a queue that there is
-                not, for a shift of a group without an offset, and where a broker of 4.9, or one without
-                ``useServerSideResetOffset``, cannot do it while members are connected
+                where the group of ``OffsetsOf`` has no offset in it. ConfigError for an unknown queue and for a
+                shift of a group without an offset. ConfigError too if members are connected and a broker
+                cannot reset then: a broker of 4.9, or without ``useServerSideResetOffset``
         """
         deadline = self._servers.deadline()
         bounds, masters = await self._bounds(topic, queues, deadline)
@@ -133,11 +133,11 @@ class Offsets(Part):
     async def offsets_at(self, topic: str, time: int | datetime) -> dict[MessageQueue, tuple[int, int, int]]:
         """Return for each queue the offset of the first message stored at a time or later, and its bounds.
 
-        Brokers are asked queue by queue, all at the same time. A queue without a message of that time or later has its
-        upper bound, which is the offset of its next message; at a broker of 4.9 it has that of its last one.
+        Brokers are asked queue by queue, all at the same time. For a queue without a message of that time or later, the
+        result is the offset of its next message; a broker of 4.9 returns that of its last message.
 
         time    an int is epoch milliseconds
-        raises  TopicNotExist, RouteNotFound for a broker without a master; the error of one that does not answer
+        raises  TopicNotExist, RouteNotFound for a broker without a master; the error of a broker that does not answer
         """
         deadline = self._servers.deadline()
         bounds, masters = await self._bounds(topic, None, self._servers.share(deadline, 2))

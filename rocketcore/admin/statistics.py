@@ -104,7 +104,7 @@ class Statistics(Part):
     async def topic_traffic(self, topic: str) -> dict[str, Traffic]:
         """Return messages and bytes that each master of a topic stored, by broker; two requests a broker.
 
-        raises  TopicNotExist, RouteNotFound without a master; the error of one that does not answer
+        raises  TopicNotExist, RouteNotFound without a master; the error of a broker that does not answer
         """
         deadline = self._servers.deadline()
         masters = await self._servers.masters_of(topic, deadline)
@@ -114,7 +114,7 @@ class Statistics(Part):
     async def broker_traffic(self, *, cluster: str | None = None, broker: str | None = None) -> dict[str, Traffic]:
         """Return messages that each master stored and handed out, by broker; two requests a broker.
 
-        raises  RouteNotFound where no such broker is registered; the error of one that does not answer
+        raises  RouteNotFound where no such broker is registered; the error of a broker that does not answer
         """
         deadline = self._servers.deadline()
         views = list((await self._servers.views(deadline)).values())
@@ -131,7 +131,7 @@ class Statistics(Part):
 
         A broker looks up store times for it: it costs more than all else here, and is not for each second.
 
-        raises  RouteNotFound without a master; the error of one that does not answer
+        raises  RouteNotFound without a master; the error of a broker that does not answer
         """
         from rocketcore.protocol.bodies.stats import ConsumeStatsList
 
@@ -180,7 +180,7 @@ class Statistics(Part):
             for message in messages_in(body, queue.broker):
                 if message.body == _ECHO:
                     return Echo(self._servers.clock.monotonic() - began, sent_at, answered_at, message.store_timestamp)
-            raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"what {address} has at {place} is not what was sent")
+            raise QueryNotFound(ResponseCode.QUERY_NOT_FOUND, f"{address} has another message at {place}")
 
         answers = await self._servers.each(masters.values(), ask, deadline)
         return {name: answers[address] for name, address in masters.items()}

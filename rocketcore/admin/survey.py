@@ -242,13 +242,13 @@ class Surveys(Part):
         return survey
 
     async def broker_runtimes(self) -> dict[str, dict[str, str] | RocketError]:
-        """Return the counters and state of every master by its address; the error of one that does not answer."""
+        """Return the counters and state of every master by its address; for a server without an answer, its error."""
         deadline = self._servers.deadline()
         masters = await self._servers.masters(deadline)
         return await self._servers.each(masters.values(), BROKER_RUNTIME_INFO, deadline)
 
     async def newest_messages(self, topic: str, count: int = 20) -> NewestMessages:
-        """Return the newest messages of a topic, at most so many, from at most 24 of its queues: those written last.
+        """Return the newest messages of a topic, at most ``count``, from the 24 queues written last.
 
         raises  TopicNotExist; the error of a broker that does not answer
         """

@@ -118,7 +118,7 @@ class Topics(Part):
         return await self._listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
 
     async def delete_topic_in_namesrv(self, topic: str, *, cluster: str | None = None) -> None:
-        """Make every name server forget a topic, or its queues on one cluster; no error where there is none.
+        """Make every name server forget a topic, or its queues on one cluster; an unknown topic is not an error.
 
         Brokers keep it, and bring it back when they register the next change of a topic: ``delete_topic`` deletes it
         there first (Java: ``deleteTopicInNameServer``).
@@ -161,7 +161,7 @@ class Topics(Part):
         return await self._servers.route(topic)
 
     async def topic_routes(self, topic: str) -> dict[str, TopicRouteData | RocketError]:
-        """Return the same as each name server sees it, by its address; the error of one that does not say."""
+        """Return the same as each name server sees it, by its address; for a server without an answer, its error."""
         return await self._routes(topic)
 
     async def _routes(self, topic: str, deadline: Deadline | None = None) -> dict[str, TopicRouteData | RocketError]:
@@ -253,7 +253,8 @@ class Topics(Part):
     ) -> dict[str, TopicConfig]:
         """Return the settings of a topic by broker, as the masters that have it say.
 
-        raises  TopicNotExist where none has it, RouteNotFound without such a broker, the error of one that does not say
+        raises  TopicNotExist where none has it, RouteNotFound without such a broker, the error of a broker that does
+                not answer
         """
         deadline = self._servers.deadline()
         masters = await self._servers.masters(deadline, cluster, broker)
@@ -295,8 +296,8 @@ class Topics(Part):
     ) -> TopicChange:
         """Change what is named of a topic, on every master that has it; return when the name servers show it.
 
-        Fewer read queues than hold messages: nobody can read those of the queues beyond. The order configuration of an
-        ordered topic follows the write queues, and goes with the order.
+        Fewer read queues than hold messages: consumers cannot read the messages of the queues beyond. The order
+        configuration of an ordered topic follows the write queues, and goes with the order.
 
         queues               read and write queues per broker; ``read_queues`` and ``write_queues`` change one of them
         cluster, broker      only the brokers of this cluster, only the one of this name

@@ -58,8 +58,8 @@ class MetadataTransfer(Part):
     async def plan_import(self, metadata: ClusterMetadata, cluster: str | None = None) -> MetadataPlan:
         """Return what ``import_metadata`` would do; changes nothing.
 
-        A topic or group goes to the brokers of the same names; where one of them is not there, and its settings are the
-        same at all of the file, to every master of the cluster.
+        A topic or group goes to the brokers of the same names. If one of them is missing, and the file has the same
+        settings for all brokers, it goes to every master of the cluster.
 
         cluster  may be left out where there is one, or one of the file's name
         raises   as ``export_metadata``; ConfigError for a topic or group with settings for a broker that is not there
@@ -83,8 +83,8 @@ class MetadataTransfer(Part):
         returns when the name servers list the topics that are new. Nothing is deleted. The order configuration of an
         ordered topic follows its write queues.
 
-        raises  PlanOutdated where a topic or group of the plan has changed since, and nothing is changed then;
-                RouteNotFound for a broker without a master; PartlyDone where some of it was done and some not
+        raises  PlanOutdated where a topic or group of the plan has changed since; the import then changes
+                nothing. RouteNotFound for a broker without a master; PartlyDone if only a part was done
         """
         from rocketcore.admin.metadata import MetadataPlan
 

@@ -139,7 +139,7 @@ def test_what_cannot_be_asked(admin: Admin) -> None:
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             admin.query_messages("T", **arguments)
-    with pytest.raises(ConfigError, match="'T' is no offset_msg_id"):
+    with pytest.raises(ConfigError, match="'T' is not an offset_msg_id"):
         admin.view_message(None, "T")
     with pytest.raises(ConfigError):
         admin.view_message("T", "")
