@@ -323,7 +323,7 @@ def test_an_export_replaces_files_alone(rocket: Rocket, topic: str, kind: str) -
     for more in ([], ["--restart"]):
         code, out, err = rocket("export", topic, "-o", name, *more)
         assert (code, out, f"error: {name} is not a regular file: it is a" in err) == (1, "", True), err
-        assert "-o - is stdout" in err
+        assert "write to stdout with -o -" in err
         assert "--restart" not in err
     assert (sorted(os.listdir()), os.lstat(name).st_mode) == (before, mode)
     assert Path("victim").read_text() == "precious"

@@ -213,7 +213,7 @@ def test_a_host_without_an_address_is_told_with_its_setting(command: str, where:
     done = failed_start(*command.split(), "--metrics-port", "0", "--insecure", **variables)
     assert done.returncode == 2
     assert f"error: {where}: {setting}={NOWHERE}: this machine finds no address of that host" in done.stderr
-    assert "hint: correct it or take it out" in done.stderr
+    assert "hint: correct it or remove it" in done.stderr
 
 
 def test_the_listen_of_a_console_that_has_no_address(capsys: pytest.CaptureFixture[str]) -> None:

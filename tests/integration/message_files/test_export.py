@@ -116,7 +116,7 @@ def test_a_full_disk_keeps_what_is_there(rocket: Rocket, topic: str, form: str, 
         with full(room):
             code, out, err = rocket(*export)
         assert (code, out) == (1, "")
-        lines = [line for line in err.splitlines() if not line.startswith("goes on")]
+        lines = [line for line in err.splitlines() if not line.startswith("continues after")]
         assert len(lines) == 2, err
         assert lines[0].startswith(f"error: {name}.partial: No space left on device: ")
         assert lines[1].startswith("hint: make room")

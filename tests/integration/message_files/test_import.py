@@ -45,7 +45,7 @@ def test_an_import_of_other_columns(rocket: Rocket, cluster: LocalCluster, topic
     code, _, err = rocket(*base, "--column", "body=id", "--create")
     assert (code, "column body is int64" in err, "id is body" in err) == (2, True, True)
     assert "no column 'nothing'" in rocket(*base, "--column", "body=nothing")[2]
-    assert "a message has no column 'text'" in rocket(*base, "--column", "text=payload")[2]
+    assert "messages have no column 'text'" in rocket(*base, "--column", "text=payload")[2]
     assert rocket(*base, "--column", "body=payload")[0] == 3, "there is no such topic yet"
     named = ["--column", "body=payload", "--column", "keys=names", "--column", "shardingKey=region", "--tag", "t"]
     code, out, err = rocket(*base, *named, "--create", "--queues", "4", "--dry-run")
@@ -116,7 +116,7 @@ def test_an_import_goes_on_only_with_the_same(rocket: Rocket, topic: str, monkey
         with monkeypatch.context() as patched:
             patched.setattr(ProgressFile, "save", interrupted)
             code, _, err = rocket(*command)
-        assert (code, f"messages of {name} are stored in {target}; the same command" in err) == (130, True), err
+        assert (code, f"messages of {name} are stored in {target}; run the same command" in err) == (130, True), err
         assert "was begun with tag –, not x" in rocket(*command, "--tag", "x")[2]
         assert "is in use" in _while_locked(notes, lambda command=command: rocket(*command)[2])  # type: ignore[misc]
         data = Path(name).read_bytes()
@@ -171,7 +171,7 @@ def test_notes_stay_where_something_may_have_been_stored(
         with monkeypatch.context() as patched:
             patched.setattr("rocketcore.client.arrow_delivery.BodyDelivery._deliver", unanswered)
             code, _, err = rocket("import", name, "--topic", topic)
-        assert (code, f"0 messages of {name} are stored in {topic}; the same command" in err) == (124, True), err
+        assert (code, f"0 messages of {name} are stored in {topic}; run the same command" in err) == (124, True), err
         assert Path(f"{name}.{topic}.progress").exists()
 
 
