@@ -6,7 +6,7 @@ import base64
 import re
 from dataclasses import field
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from rocketcore.errors import DecodeError
 from rocketcore.message_queue import MessageQueue
@@ -115,31 +115,3 @@ class BatchAckMessageRequestBody(Body):
 
     broker_name: str = ""
     acks: list[BatchAck] = field(default_factory=list)
-
-
-@body
-class PopCheckPoint(Body):
-    """A POP that awaits its acknowledgements, as a broker stores it."""
-
-    start_offset: int = field(default=0, metadata=wire("so"))
-    pop_time: int = field(default=0, metadata=wire("pt"))
-    invisible_time: int = field(default=0, metadata=wire("it"))
-    bit_map: int = field(default=0, metadata=wire("bm"))
-    num: int = field(default=0, metadata=wire("n"))
-    queue_id: int = field(default=0, metadata=wire("q"))
-    topic: str = field(default="", metadata=wire("t"))
-    cid: str = field(default="", metadata=wire("c"))
-    revive_offset: int = field(default=0, metadata=wire("ro"))
-    queue_offset_diff: list[int] | None = field(default=None, metadata=wire("d"))
-    broker_name: str | None = field(default=None, metadata=wire("bn"))
-    re_put_times: str | None = field(default=None, metadata=wire("rp"))
-    suspend: bool = field(default=False, metadata=wire("sp"))
-
-    @property
-    def revive_time(self) -> int:
-        """When the messages become visible again."""
-        return self.pop_time + self.invisible_time
-
-    def to_json(self) -> dict[str, Any]:
-        # Java writes the derived time as well; Body.to_json is named because slots=True makes super() lose its class.
-        return {**Body.to_json(self), "reviveTime": self.revive_time}
