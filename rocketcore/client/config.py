@@ -288,8 +288,8 @@ class ConsumerConfig(ClientConfig):
     group: str = setting(DEFAULT_CONSUMER_GROUP, "consumer group", property="consumerGroup")
     start_from: StartFrom = setting(
         "last",
-        "where a group without a stored offset begins: first, a time, or last; with last, a queue that still has its "
-        "first message begins there",
+        "where a group begins that has no offset yet: first, last or a time; last means first for a queue that never "
+        "lost a message to age",
         property="consumeFromWhere",
     )
     broadcast: bool = setting(False, "deliver every message to every member", property="messageModel")
@@ -336,7 +336,10 @@ class ConsumerConfig(ClientConfig):
     )
     rebalance_interval: float = setting(20.0, "time between checks of which member owns which queue", unit="s")
     persist_interval: float = setting(
-        5.0, "time between commits of offsets", unit="s", property="persistConsumerOffsetInterval"
+        5.0,
+        "time between commits of offsets; a PushConsumer also commits 0.1 s after a message is done",
+        unit="s",
+        property="persistConsumerOffsetInterval",
     )
     close_timeout: float = setting(
         10.0, "longest wait for handlers on close", unit="s", property="awaitTerminationMillisWhenShutdown"

@@ -147,9 +147,17 @@ def client_table(kind: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def renamed() -> set[str]:
+    """Return Java's settings for which docs/migrating.md names what replaces them."""
+    section = (PAGES / "migrating.md").read_text("utf-8").split("## Settings\n")[1].split("\n## ")[0]
+    consumer = (PAGES / "migrating.md").read_text("utf-8").split("## Consumer\n")[1].split("\n## ")[0]
+    firsts = [line.split("|")[1] for line in (section + consumer).splitlines() if line.startswith("|")]
+    return set(re.findall(r"`(\w+)`", " ".join(firsts)))
+
+
 def java_only(kind: str) -> str:
     cls, java = CLIENTS[kind]
-    names = {name for each in java for name in JAVA[each]} - declared_by([ClientConfig, cls])
+    names = {name for each in java for name in JAVA[each]} - declared_by([ClientConfig, cls]) - renamed()
     if kind == "clients":
         names -= declared_by([ProducerConfig, ConsumerConfig])
     else:
