@@ -213,9 +213,9 @@ def test_the_file_of_the_page_is_one(rocket: Rocket) -> None:
     ("text", "why"),
     [
         ('{"format": 1,', "line 1, column 14"),
-        ("[]", "[] is no object"),
+        ("[]", "[] is not an object"),
         ("\xff", "byte 0: no UTF-8"),
-        ('{"format": 1, "cluster": "c", "topics": {"t": {"b": {"colour": 1}}}}', "topics.t.b.colour: there is no such"),
+        ('{"format": 1, "cluster": "c", "topics": {"t": {"b": {"colour": 1}}}}', "topics.t.b.colour: unknown setting"),
         (
             '{"format": 1, "cluster": "c", "topics": {"t": {"broker-a": {}, "other": {"order": true}}}}',
             "topic 't' has other settings on each of broker-a, other, and cluster 'DefaultCluster' has no other",
