@@ -132,7 +132,7 @@ class RuntimeInfo:
 
     def _trouble(self) -> dict[str, str]:
         """What is wrong with groups, and what the store found wrong since the start; names of ours, in
-        docs/architecture.md.
+        docs/faults.md.
         """
         store = self._context.store
         discord = self._context.consumers.discord

@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of files, names and request codes, looked up in the source."""
+"""What docs/architecture.md and its pages say of files, names and request codes, looked up in the source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tests.reference.routes import broker_routes, client_routes, nameserver_rout
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rocketcore"
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PAGE = "\n".join(
+    (ROOT / "docs" / f"{name}.md").read_text() for name in ("architecture", "one-message", "faults", "glossary")
+)
 QUOTED = re.findall(r"`([^`\n]+)`", PAGE)
 
 
@@ -50,7 +52,7 @@ def test_names_beside_files_are_in_them() -> None:
 
 def last_columns(heading: str) -> list[tuple[str, str]]:
     """Return the file and the name at the end of each row of the table below a heading."""
-    section = PAGE[PAGE.index(f"## {heading}") :].split("\n## ")[0]
+    section = PAGE[PAGE.index(f"# {heading}\n" if heading == "Glossary" else f"## {heading}") :].split("\n## ")[0]
     rows = [row for row in section.splitlines() if row.startswith("| ") and "`" in row]
     found = [re.search(r"\| `([\w/.]+)` \| `(\w+)` \|$", row) for row in rows]
     assert None not in found, rows
