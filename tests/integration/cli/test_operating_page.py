@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import rocketcore as rmq
 from rocketcore.cli.main import COMMANDS, Entry, LazyGroup
 from rocketcore.local import LocalCluster
 from tests.fixtures.commands import Rocket, rocket_command
@@ -45,6 +46,23 @@ def test_each_task_is_one_command(
     assert len(tasks) > 25
     monkeypatch.setattr("rocketcore.cli.cluster.doctor.used_ratio", lambda folder: 0.5)
     with LocalCluster() as cluster:
+        rocket: Rocket = rocket_command(cluster.namesrv, monkeypatch, capsys)
+        for task, command, code, keys in tasks:
+            check_task(rocket, task, shlex.split(command.strip("`"))[1:], int(code), keys.strip("`"))
+
+
+def test_a_group_that_has_dead_letters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tasks = rows("A group that has dead letters")
+    assert len(tasks) == 5
+    with LocalCluster() as cluster:
+        with rmq.PushConsumer(cluster.namesrv, group="billing", start_from="first", max_reconsume_times=0) as consumer:
+            consumer.subscribe("orders")
+            with rmq.Producer(cluster.namesrv, group="shop") as producer:
+                producer.send("orders", "never", keys="order-1")
+            next(iter(consumer)).retry()
         rocket: Rocket = rocket_command(cluster.namesrv, monkeypatch, capsys)
         for task, command, code, keys in tasks:
             check_task(rocket, task, shlex.split(command.strip("`"))[1:], int(code), keys.strip("`"))
