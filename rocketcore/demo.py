@@ -292,9 +292,9 @@ class Group:
         self.taken = [0, 0]
         for number, consumer in enumerate(self.consumers):
             for topic in topics:
-                consumer.subscribe(topic)(partial(self._take, number))
+                consumer.subscribe(topic)(partial(self._take_message, number))
 
-    def _take(self, number: int, message: ReceivedMessage) -> None:
+    def _take_message(self, number: int, message: ReceivedMessage) -> None:
         self.taken[number] += 1
         self.ledgers[message.topic].take(message)
 

@@ -187,7 +187,7 @@ class _Compiler:
         self._token = next(self._tokens)
         return token
 
-    def _take(self, kind: str) -> bool:
+    def _take_token(self, kind: str) -> bool:
         """Go on if the current token is of this kind."""
         if self._token.kind != kind:
             return False
@@ -243,7 +243,7 @@ class _Compiler:
 
     def _or(self) -> _Operand:
         left = self._and()
-        while self._take("OR"):
+        while self._take_token("OR"):
             self._cast(left)
             jump = self._emit(machine.JUMP_IF_TRUE)
             self._cast(self._and())
@@ -254,7 +254,7 @@ class _Compiler:
 
     def _and(self) -> _Operand:
         left = self._equality()
-        while self._take("AND"):
+        while self._take_token("AND"):
             self._cast(left)
             jump = self._emit(machine.JUMP_IF_FALSE)
             self._cast(self._equality())
@@ -268,7 +268,7 @@ class _Compiler:
         while self._token.kind in ("=", "<>", "IS"):
             kind = self._next().kind
             if kind == "IS":
-                negated = self._take("NOT")
+                negated = self._take_token("NOT")
                 self._expect("NULL")
                 self._emit(machine.PUSH_NULL)
             else:
@@ -295,7 +295,7 @@ class _Compiler:
                 self._ordered(left, _ORDERS[self._next().kind])
                 left = self._boolean(left)
                 continue
-            negated = self._take("NOT")
+            negated = self._take_token("NOT")
             kind = self._token.kind
             if kind in _SEARCHES:
                 self._next()
@@ -342,7 +342,7 @@ class _Compiler:
         texts = []
         self._expect("(")
         texts.append(self._text())
-        while self._take(","):
+        while self._take_token(","):
             texts.append(self._text())
         self._expect(")")
         if not left.is_property:
@@ -362,13 +362,13 @@ class _Compiler:
             raise self._error(f"more than {_NESTED} parentheses and signs within each other")
         self._nested += 1
         row, start = self._rows(), self._token.start
-        if self._take("+"):
+        if self._take_token("+"):
             operand = self._unary()
-        elif self._take("-"):
+        elif self._take_token("-"):
             self._unary()
             self._emit(machine.NEGATE)
             operand = _Operand(row, start, self._end)
-        elif self._take("NOT"):
+        elif self._take_token("NOT"):
             self._cast(self._unary())
             self._emit(machine.NOT)
             operand = _Operand(row, start, self._end, is_boolean=True)
@@ -378,7 +378,7 @@ class _Compiler:
         return operand
 
     def _primary(self, row: int) -> _Operand:
-        if self._take("("):
+        if self._take_token("("):
             operand = self._or()
             self._expect(")")
             return operand

@@ -357,7 +357,7 @@ class TestClients(_Topics):
         return self._drained(topic, expect, timeout)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _await_task(task: asyncio.Task[None]) -> None:
     """Wait for the end of a task, whose error is for who waits for messages."""
     import asyncio
 
@@ -433,7 +433,7 @@ class AioTestClients(_Topics):
             consumer.subscribe(topic, tag=tag, handler=seen.recording(handler))
         starting = asyncio.get_running_loop().create_task(consumer.start())
         seen._starting = asyncio.shield(starting)
-        self._stack.push_async_callback(_ended, starting)  # before the consumer is closed
+        self._stack.push_async_callback(_await_task, starting)  # before the consumer is closed
         return seen
 
     def pull_consumer(self, *topics: str, tag: str | None = None, **options: Any) -> aio.PullConsumer:

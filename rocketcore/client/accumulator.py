@@ -456,7 +456,7 @@ class Accumulator:
             try:
                 result = await self._delivery.attempt(batch, target)
             finally:
-                self._leave(target.address)
+                self._free_window(target.address)
             if not self._delivery.is_safe_enough(batch, target, result):
                 batch.result = result
             else:
@@ -484,7 +484,7 @@ class Accumulator:
             self._seal_idle(list(self._open))
             self._pump()
 
-    def _leave(self, address: str) -> None:
+    def _free_window(self, address: str) -> None:
         """Give back a part of a broker's window, and let the next one have it."""
         self._in_flight.leave(address)
         while (backlog := self._in_flight.next_backlog(address)) is not None:

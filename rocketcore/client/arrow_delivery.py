@@ -102,7 +102,7 @@ class BodyDelivery:
         while first in self._in_flight:
             await self._await_answer()
         if not self._begin(topic, queue, first, body):
-            self._go_on(first, self._deliver(topic, queue, first, body))
+            self._start_delivery(first, self._deliver(topic, queue, first, body))
             await asyncio.sleep(0)  # the request leaves now, not when the next batch has been encoded
 
     async def finish(self) -> None:
@@ -122,7 +122,7 @@ class BodyDelivery:
         came = self._sender.poll(seconds)
         if came:
             for answer in [each for each in self._begun if each.done()]:
-                self._take(answer)
+                self._handle_answer(answer)
         return came
 
     def is_written(self) -> bool:
@@ -168,26 +168,26 @@ class BodyDelivery:
             try:
                 result = begun.result()
                 if result is not None:
-                    self._stored(result)
-                    self._left(queue)
+                    self._count_batch(result)
+                    self._note_body_end(queue)
                     return
             except RocketError as error:
                 failure = error
             retries = Retries(self._delivery_timeout, self._sender.instance.clock, since=begun.began)
-            self._go_on(queue, self._deliver(topic, owner, queue, body, retries, failure))
+            self._start_delivery(queue, self._deliver(topic, owner, queue, body, retries, failure))
 
         self._in_flight[queue] = begun.answer
         self._begun[begun.answer] = answered
-        begun.answer.add_done_callback(self._take)
+        begun.answer.add_done_callback(self._handle_answer)
         return True
 
-    def _take(self, answer: asyncio.Future[RemotingCommand]) -> None:
+    def _handle_answer(self, answer: asyncio.Future[RemotingCommand]) -> None:
         """Do what the answer to a first attempt asks for, once."""
         answered = self._begun.pop(answer, None)
         if answered is not None:
             answered()
 
-    def _go_on(self, queue: MessageQueue, delivery: Coroutine[Any, Any, None]) -> None:
+    def _start_delivery(self, queue: MessageQueue, delivery: Coroutine[Any, Any, None]) -> None:
         """Have a body delivered that takes waiting."""
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -196,19 +196,19 @@ class BodyDelivery:
             error = task.exception()
             if error is not None:
                 self._failure = self._failure or error
-            self._left(queue, failed=error is not None)
+            self._note_body_end(queue, failed=error is not None)
 
         task = self._in_flight[queue] = asyncio.ensure_future(delivery)
         task.add_done_callback(ended)
 
-    def _left(self, queue: MessageQueue, *, failed: bool = False) -> None:
+    def _note_body_end(self, queue: MessageQueue, *, failed: bool = False) -> None:
         """Note the end of a body, and tell who waits."""
         if not failed:
             self._in_flight.pop(queue, None)
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
-    def _stored(self, result: SendResult, retries: int = 0) -> None:
+    def _count_batch(self, result: SendResult, retries: int = 0) -> None:
         self._summary.batches += 1
         self._summary.retries += retries
         self._summary.not_safe += result.status is not SendStatus.SEND_OK
@@ -266,7 +266,7 @@ class BodyDelivery:
         result = await until_answered(
             sender.instance, topic, retries, self._timeout, send, final, elsewhere=owner is None
         )
-        self._stored(result, retries.count)
+        self._count_batch(result, retries.count)
 
     async def _await_sign_of_life(self, queue: MessageQueue, timeout: float) -> None:
         """Ask a broker that left a body without an answer for something small, before it is sent another.

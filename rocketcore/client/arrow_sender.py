@@ -147,7 +147,7 @@ class RecordBatchSender:
         if self._sender.instance.runtime.concurrent:
             self._lingers_until = time.monotonic() + LINGER
             if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(LINGER, self._leave)
+                self._timer = asyncio.get_running_loop().call_later(LINGER, self._send_waiting_rows)
         else:
             await self._send_filling()
 
@@ -189,14 +189,14 @@ class RecordBatchSender:
         self._timer = self._leaving = self._filling = None
         self._buffers.release()
 
-    def _leave(self) -> None:
+    def _send_waiting_rows(self) -> None:
         """Send the rows that have waited for more; nearly always others have taken their place meanwhile."""
         self._timer = None
         if self._filling is None:
             return
         left = self._lingers_until - time.monotonic()
         if left > 0:
-            self._timer = asyncio.get_running_loop().call_later(min(left, LINGER), self._leave)
+            self._timer = asyncio.get_running_loop().call_later(min(left, LINGER), self._send_waiting_rows)
         else:
             self._leaving = asyncio.ensure_future(self._send_filling())
 

@@ -378,13 +378,13 @@ class ConsumeService:
         while self._reports:
             report = self._reports.popleft()
             if len(report) == 2:
-                self._ended(*report)
+                self._finish_job(*report)
             else:
                 self._process_result(report)
         self._progress.set()
         self.feed()
 
-    def _ended(self, job: Job, seconds: float) -> None:
+    def _finish_job(self, job: Job, seconds: float) -> None:
         self._workers.finished()
         self._jobs.discard(job)
         if job.replaced:

@@ -159,7 +159,7 @@ class GroupConsumer(Subscriber):
             refuse_in_listener(self, "close")
         await self._end()
 
-    async def _leave(self) -> None:
+    async def _leave_group(self) -> None:
         for timer in (self._next_try, self._store_timer):
             if timer is not None:
                 timer.cancel()

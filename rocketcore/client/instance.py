@@ -341,7 +341,7 @@ class ClientInstance:
             return not error.retriable
         return True
 
-    def _told(self) -> list[str]:
+    def _collect_addresses(self) -> list[str]:
         """Return the addresses of the brokers that this client is known at."""
         known = self.routes.addresses(masters_only=self._consumer is None)
         return list(dict.fromkeys((*known, *self._masters)))
@@ -398,7 +398,7 @@ class ClientInstance:
         now = self.clock.monotonic()
         left = [
             address
-            for address in self._told()
+            for address in self._collect_addresses()
             if address not in self.broker_versions and now >= self._silent_until.get(address, 0.0)
         ]
         if self.runtime.concurrent:
@@ -442,7 +442,7 @@ class ClientInstance:
         if self._producer_group is None and consumer_group is None:
             return
         deadline = Deadline(LEAVE_TIMEOUT, self.clock)
-        addresses = self._told()
+        addresses = self._collect_addresses()
         for number, address in enumerate(addresses):
             try:
                 await api.unregister_client(

@@ -68,9 +68,9 @@ class _Call(Generic[T]):
             coroutine.close()
             return
         self._task = asyncio.get_running_loop().create_task(coroutine)
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._keep_outcome)
 
-    def _ended(self, task: asyncio.Task[T]) -> None:
+    def _keep_outcome(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
             self.error = concurrent.futures.CancelledError()
         elif (error := task.exception()) is not None:
@@ -176,7 +176,7 @@ class LoopThread:
         finally:
             self._left = True
             for call in list(self._calls):
-                self._leave(call)
+                self._end_call(call)
             self.loop.close()
             self._right.release()
 
@@ -194,7 +194,7 @@ class LoopThread:
             with contextlib.suppress(RuntimeError):  # it was rung
                 self._bell.release()
 
-    def _leave(self, call: _Call[Any]) -> None:
+    def _end_call(self, call: _Call[Any]) -> None:
         """End what a caller waits for; after ``sys.exit()`` in a callback there is no one else to do it."""
         if not call.ended:
             call.drop()
@@ -355,7 +355,7 @@ class LoopThread:
             self._calls.add(call)
             self._hand_over(call.begin)
             if self._left:
-                self._leave(call)
+                self._end_call(call)
             while not acquire_or_signal(call.gate, timeout):
                 if margin is not None and self.answers(margin):
                     timeout = margin

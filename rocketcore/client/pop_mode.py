@@ -158,7 +158,7 @@ class PopMode:
 
     def begin_taking(self, taking: Coroutine[Any, Any, list[ReceivedMessage]]) -> asyncio.Task[bool]:
         """Return the task that takes messages in, and says whether there were any."""
-        task = asyncio.get_running_loop().create_task(self._take(taking), name="consumer-pop")
+        task = asyncio.get_running_loop().create_task(self._take_messages(taking), name="consumer-pop")
         self._takes.add(task)
         task.add_done_callback(self._taken)
         return task
@@ -168,7 +168,7 @@ class PopMode:
         if not task.cancelled():
             task.exception()  # whoever waits for it has it; where nobody does any more, it is of no interest
 
-    async def _take(self, taking: Coroutine[Any, Any, list[ReceivedMessage]]) -> bool:
+    async def _take_messages(self, taking: Coroutine[Any, Any, list[ReceivedMessage]]) -> bool:
         messages = await taking
         self._accept(messages)
         return bool(messages)

@@ -168,7 +168,7 @@ class PullConsumer(GroupConsumer):
         try:
             async with asyncio.timeout(timeout):
                 messages: list[ReceivedMessage] = []
-                while not is_over() and not (messages := self._take(limit, polled)) and not self._closed:
+                while not is_over() and not (messages := self._take_messages(limit, polled)) and not self._closed:
                     self.raise_refusal()
                     self._news.clear()
                     await self._news.wait()
@@ -200,7 +200,7 @@ class PullConsumer(GroupConsumer):
                 self.arrived(process_queue)
         polled.process_queues.clear()
 
-    def _take(self, limit: int, polled: Polled) -> list[ReceivedMessage]:
+    def _take_messages(self, limit: int, polled: Polled) -> list[ReceivedMessage]:
         messages: list[ReceivedMessage] = []
         for queue, reader in list(self._readers.items()):
             process_queue = reader.process_queue

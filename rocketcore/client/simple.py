@@ -135,7 +135,7 @@ class SimpleConsumer(Subscriber):
         """
         await self._end()
 
-    async def _leave(self) -> None:
+    async def _leave_group(self) -> None:
         async with contextlib.AsyncExitStack() as ends:
             # Also where this is cancelled, nothing may go on by itself.
             ends.push_async_callback(self._remoting.close)
@@ -278,7 +278,7 @@ class SimpleConsumer(Subscriber):
             if source.taking is not None or source.popper.pause > 0:
                 continue
             self._sources[key] = self._sources.pop(key)
-            source.taking = self._begin(source, self._take(source, limit))
+            source.taking = self._begin(source, self._pop_source(source, limit))
             await asyncio.wait([source.taking], timeout=POP_PATIENCE)
         return bool(self._arrived)
 
@@ -303,7 +303,7 @@ class SimpleConsumer(Subscriber):
             if source.popper.pause > 0:
                 wait = min(wait, source.popper.pause)
             elif source.taking is None and source.looking is None:
-                source.looking = self._begin(source, self._look(source, min(seconds, HOLD_SECONDS)))
+                source.looking = self._begin(source, self._await_source(source, min(seconds, HOLD_SECONDS)))
         try:
             async with asyncio.timeout(max(0.0, wait)):
                 await self._news.wait()
@@ -321,7 +321,7 @@ class SimpleConsumer(Subscriber):
 
     # Requests
 
-    async def _take(self, source: _Source, limit: int) -> None:
+    async def _pop_source(self, source: _Source, limit: int) -> None:
         """Pop from one source into what has arrived."""
         try:
             messages = await source.popper.take(limit)
@@ -331,7 +331,7 @@ class SimpleConsumer(Subscriber):
         self.pulled(source.popper.queue)
         self._arrived += messages
 
-    async def _look(self, source: _Source, seconds: float) -> None:
+    async def _await_source(self, source: _Source, seconds: float) -> None:
         """Wait until a source says that it has something, or for as long as it may say nothing."""
         try:
             await source.popper.look(seconds)

@@ -209,11 +209,11 @@ class Subscriber:
         self._news.set()
         try:
             if self._started:
-                await self._leave()
+                await self._leave_group()
         finally:
             self._ended.set()
 
-    async def _leave(self) -> None:
+    async def _leave_group(self) -> None:
         raise NotImplementedError
 
     async def _wait_for_news(self) -> None:

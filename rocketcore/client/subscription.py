@@ -109,16 +109,16 @@ class Subscription(Coroutine[Any, Any, None]):
             self._noted = self._consumer.note_subscription(*self._wanted)
         await self._consumer.join_topic(self._noted)
 
-    def _begun(self) -> Coroutine[Any, Any, None]:
+    def _ensure_coroutine(self) -> Coroutine[Any, Any, None]:
         if self._coroutine is None or getattr(self._coroutine, "cr_frame", self) is None:  # who awaits once more joins
             self._coroutine = self._join()
         return self._coroutine
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._begun().__await__()
+        return self._ensure_coroutine().__await__()
 
     def send(self, value: Any) -> Any:
-        return self._begun().send(value)
+        return self._ensure_coroutine().send(value)
 
     def throw(
         self,
@@ -126,7 +126,7 @@ class Subscription(Coroutine[Any, Any, None]):
         value: BaseException | object = None,
         trace: TracebackType | None = None,
     ) -> Any:
-        return self._begun().throw(kind if isinstance(kind, BaseException) else kind(value))
+        return self._ensure_coroutine().throw(kind if isinstance(kind, BaseException) else kind(value))
 
     def close(self) -> None:
         if self._coroutine is not None:

@@ -149,7 +149,7 @@ def _with_nulls(array: pa.Array, values: Iterable[Any]) -> list[Any]:
     return [value if there else None for there, value in zip(valid, values, strict=True)]
 
 
-def _stored(array: pa.ExtensionArray, name: str) -> list[Any]:
+def _read_storage(array: pa.ExtensionArray, name: str) -> list[Any]:
     """Values of an extension as they are stored: what it adds to them is not known here, but for UUIDs."""
     values = json_column(array.storage, name)
     if array.type.extension_name != "arrow.uuid":
@@ -170,7 +170,7 @@ def _named(*names: str) -> Callable[[pa.DataType], bool]:
 
 
 _CONVERTERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, str], list[Any]]], ...]] = (
-    (lambda kind: isinstance(kind, pa.BaseExtensionType), _stored),
+    (lambda kind: isinstance(kind, pa.BaseExtensionType), _read_storage),
     (_named("integer", "boolean", "string", "large_string", "string_view"), _plain),
     (_named("floating"), _floats),
     (_named("null"), _null),

@@ -90,7 +90,7 @@ def json_members(text: str) -> dict[str, Value]:
     members: dict[str, Value] = {}
     at = _space_end(text, at + 1)
     if text[at : at + 1] == "}":
-        return _ended(text, at + 1, members)
+        return _check_end(text, at + 1, members)
     while True:
         if text[at : at + 1] != '"':
             raise JsonFault("the name of a member is missing", at)
@@ -104,13 +104,13 @@ def json_members(text: str) -> dict[str, Value]:
         members[name] = value = _scan(text, _space_end(text, at + 1))
         at = _space_end(text, value.end)
         if text[at : at + 1] == "}":
-            return _ended(text, at + 1, members)
+            return _check_end(text, at + 1, members)
         if text[at : at + 1] != ",":
             raise JsonFault("',' or '}' is missing", at)
         at = _space_end(text, at + 1)
 
 
-def _ended(text: str, at: int, members: dict[str, Value]) -> dict[str, Value]:
+def _check_end(text: str, at: int, members: dict[str, Value]) -> dict[str, Value]:
     if (end := _space_end(text, at)) < len(text):
         raise JsonFault("more follows after the object", end)
     return members

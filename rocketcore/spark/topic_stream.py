@@ -84,7 +84,7 @@ class TopicStream:
 
     async def freeze(self) -> None:
         """Fix the end of all further batches to what is there now; every broker is waited for."""
-        self._frozen = await self._look((), None)
+        self._frozen = await self._look_at_queues((), None)
 
     async def latest(self, start: Offsets | None, most: int | None = None, least: int | None = None) -> Offsets:
         """Return where the batch that begins at ``start`` ends: there, if there is nothing to read.
@@ -95,14 +95,16 @@ class TopicStream:
         raises  ConfigError for the checkpoint of another query; OffsetOutOfRange for a queue that is gone with messages
         """
         if start is None:
-            look = await self._look((), None)
+            look = await self._look_at_queues((), None)
             return {queue: there.end for queue, there in look.held.items()}
         check_belongs(start, self._options)
         start = {**self._left, **start}
         if self._begins_late and start == self._initial:
             self._begins_late = False
             return start
-        look = await (self._frozen_look(self._frozen, start) if self._frozen else self._look(start.keys(), ()))
+        look = await (
+            self._frozen_look(self._frozen, start) if self._frozen else self._look_at_queues(start.keys(), ())
+        )
         for queue in look.gone:
             self._check_gone(queue, start[queue], look)
         waiting, lost = _waiting(start, look)
@@ -134,7 +136,7 @@ class TopicStream:
         if not moved and not vanished:
             return []
         asked = {*moved, *vanished}
-        look = await self._look(asked, asked)
+        look = await self._look_at_queues(asked, asked)
         for queue in sorted(vanished & look.gone.keys()):
             self._check_gone(queue, start[queue], look)
         self._left = {**self._left, **{queue: start[queue] for queue in vanished}}
@@ -171,11 +173,11 @@ class TopicStream:
         missing = start.keys() - frozen.held.keys() - frozen.gone.keys()
         if missing:
             # A broker that is gone has had its time once, not in each batch.
-            gone = (await self._look(missing, missing)).gone
+            gone = (await self._look_at_queues(missing, missing)).gone
             self._frozen = frozen = replace(frozen, gone={**frozen.gone, **gone})
         return replace(frozen, gone={queue: last for queue, last in frozen.gone.items() if queue in start})
 
-    async def _look(self, known: Collection[MessageQueue], needed: Iterable[MessageQueue] | None) -> Look:
+    async def _look_at_queues(self, known: Collection[MessageQueue], needed: Iterable[MessageQueue] | None) -> Look:
         look = await self._watch.look(known, needed)
         self.ends |= {queue: there.end for queue, there in look.held.items()}
         if look.held and not self._pulls_checked:

@@ -174,7 +174,7 @@ class Channel(asyncio.Protocol):
         self.last_read = self._arrived = self._monotonic()
         inbound = self._inbound
         if inbound.since is not None:
-            self._go_on(data)
+            self._resume_reading(data)
         else:
             self._read(data)
             if inbound.since is not None:
@@ -196,9 +196,9 @@ class Channel(asyncio.Protocol):
     def _read_kept(self) -> None:
         if self._inbound.kept_bytes and not self.closed and not self._reading_stopped:
             self._arrived = self._monotonic()  # that the peer did not read until now is its own affair
-            self._go_on(b"")
+            self._resume_reading(b"")
 
-    def _go_on(self, data: bytes) -> None:
+    def _resume_reading(self, data: bytes) -> None:
         whole = self._inbound.feed(data)
         if whole is not None:
             self._read(whole)

@@ -56,7 +56,7 @@ class Lingering(asyncio.Protocol):
                 tcp.abort()
             else:
                 tcp.resume_reading()
-                self._timer = self._loop.call_later(_QUIET_SECONDS, self._look)
+                self._timer = self._loop.call_later(_QUIET_SECONDS, self._check_quiet)
 
     # asyncio.Protocol
 
@@ -72,14 +72,14 @@ class Lingering(asyncio.Protocol):
             self._timer.cancel()
         self._on_lost(exc)
 
-    def _look(self) -> None:
+    def _check_quiet(self) -> None:
         now = self._loop.time()
         if _is_owed(self._transport):
             self._heard_at = now
         if now - self._heard_at >= _QUIET_SECONDS:
             self._transport.close()
         else:
-            self._timer = self._loop.call_later(_QUIET_SECONDS, self._look)
+            self._timer = self._loop.call_later(_QUIET_SECONDS, self._check_quiet)
 
 
 def _is_owed(transport: Any) -> bool:

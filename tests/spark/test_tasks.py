@@ -95,7 +95,7 @@ def test_batches_leave_on_the_thread_of_the_task(
     topic = make_topic(queues=4)
     written: list[int] = []
     answered: list[int] = []
-    write, take = RemotingClient.invoke_nowait, BodyDelivery._take
+    write, take = RemotingClient.invoke_nowait, BodyDelivery._handle_answer
 
     def invoke_nowait(*arguments: Any) -> Any:
         written.append(threading.get_ident())
@@ -106,7 +106,7 @@ def test_batches_leave_on_the_thread_of_the_task(
         take(*arguments)
 
     monkeypatch.setattr(RemotingClient, "invoke_nowait", invoke_nowait)
-    monkeypatch.setattr(BodyDelivery, "_take", taken)
+    monkeypatch.setattr(BodyDelivery, "_handle_answer", taken)
     summary = writer(cluster, topic, batchBytes="16k").write(iter(batches(60, 500)))
     assert isinstance(summary, TaskSummary)
     assert summary.rows == 30_000

@@ -334,13 +334,13 @@ class DelayService:
     def _deliver_later(self, level: _Level, cold: Cold) -> None:
         """Deliver on when what a level lacks is in memory."""
         level.is_reading = True
-        go_on = partial(self._go_on, level)
+        resume = partial(self._resume_level, level)
         try:
-            self._store.reads.later(_owner(level), cold, lambda: None, go_on, partial(self._failed, level))
+            self._store.reads.later(_owner(level), cold, lambda: None, resume, partial(self._failed, level))
         except RocketError as error:
             self._failed(level, error)
 
-    def _go_on(self, level: _Level, _: None) -> None:
+    def _resume_level(self, level: _Level, _: None) -> None:
         level.is_reading = False
         if not self._stopped:
             self._deliver_level(level)

@@ -165,9 +165,9 @@ class InFlight:
             logger.exception("deliveries not counted")
 
     def _await(self, puts: list[Put]) -> None:
-        self._store.wait(puts[-1].result.end_offset, lambda status: self._stored(puts, status))
+        self._store.wait(puts[-1].result.end_offset, lambda status: self._note_put_status(puts, status))
 
-    def _stored(self, puts: list[Put], status: PutStatus) -> None:
+    def _note_put_status(self, puts: list[Put], status: PutStatus) -> None:
         """Note what counts as stored."""
         if status is PutStatus.FLUSH_DISK_TIMEOUT:
             # The disk may still take it or fail: not delivered yet, and not to be put again.

@@ -333,7 +333,7 @@ class TimerService:
             return
         try:
             for _ in range(_READS_PER_TURN):
-                if not self._in_flight.has_room() or not self._take():
+                if not self._in_flight.has_room() or not self._take_due_messages():
                     return
                 if not self._store.reads.now(_OWNER, self._deliver_some):
                     return
@@ -341,7 +341,7 @@ class TimerService:
         except Cold as cold:
             self._is_reading = True
             try:
-                self._store.reads.later(_OWNER, cold, lambda: None, self._go_on, self._failed)
+                self._store.reads.later(_OWNER, cold, lambda: None, self._resume_delivery, self._failed)
             except RocketError as error:
                 self._failed(error)
         except Exception as error:
@@ -351,7 +351,7 @@ class TimerService:
         if not self._stopped:
             self._deliver_all()
 
-    def _go_on(self, _: None) -> None:
+    def _resume_delivery(self, _: None) -> None:
         self._is_reading = False
         self._refill()
 
@@ -362,7 +362,7 @@ class TimerService:
         self._rests_until = self._clock.monotonic() + ERROR_SECONDS
         logger.error("messages for a time not delivered again_in=%gs", ERROR_SECONDS, exc_info=error)
 
-    def _take(self) -> bool:
+    def _take_due_messages(self) -> bool:
         """Have some messages that are due in hand; whether there are any."""
         if self._hand:
             return True

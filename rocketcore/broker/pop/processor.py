@@ -123,7 +123,7 @@ class PopProcessor:
         check = partial(self._still, channel, header)
         asked = Asked(channel, header.invisible_time, header.init_mode, check, header.attempt_id or "")
         try:
-            taken = await self._find(channel, header, wanted, deadline, partial(self._take, header, asked))
+            taken = await self._find(channel, header, wanted, deadline, partial(self._take_messages, header, asked))
         except BrokerError as refused:
             return RemotingCommand.response(request, refused.code, refused.remark, NO_NUMBERS)
         code, remark = ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE"
@@ -277,7 +277,9 @@ class PopProcessor:
                     if name != header.topic or queue_id < topic.read_queue_nums
                 ]
 
-    async def _take(self, header: PopMessageRequestHeader, asked: Asked, places: Iterable[_Place]) -> list[Taken]:
+    async def _take_messages(
+        self, header: PopMessageRequestHeader, asked: Asked, places: Iterable[_Place]
+    ) -> list[Taken]:
         taken: list[Taken] = []
         count, size = header.max_msg_nums, 0
         take = self._ordered.take if header.order else self._pop.take

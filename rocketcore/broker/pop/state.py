@@ -145,11 +145,11 @@ class PopState:
             self._of_topic.setdefault(topic, set()).add(key)
         if kind == "pop":
             start, offsets, queue.next, pop_time, invisible = values
-            self._go_on(queue, ordered=False)
+            self._resume_group(queue, ordered=False)
             self._hand_out(queue, self._checkpoint(key, start, pop_time, invisible, offsets))
         elif kind == "order":
             offsets, counts, queue.next, pop_time, invisible, attempt_id = values
-            self._go_on(queue, ordered=True)
+            self._resume_group(queue, ordered=True)
             checkpoint = self._checkpoint(key, offsets[0], pop_time, invisible, offsets)
             checkpoint.counts, checkpoint.attempt_id = dict(zip(offsets, counts, strict=True)), attempt_id
             self._hand_out(queue, checkpoint)
@@ -161,7 +161,7 @@ class PopState:
         elif kind == "revive":
             self._forget(queue, values[0])
         elif kind == "next":
-            self._go_on(queue, ordered=queue.ordered)
+            self._resume_group(queue, ordered=queue.ordered)
             queue.next = values[0]
         elif kind == "reset":
             queue.next, queue.reset = values[0], True
@@ -173,7 +173,7 @@ class PopState:
         seconds = min(pop_time + invisible - self._clock.time_millis(), invisible) / 1000
         return Checkpoint(key, start, pop_time, invisible, self._clock.monotonic() + seconds, set(offsets))
 
-    def _go_on(self, queue: PopQueue, *, ordered: bool) -> None:
+    def _resume_group(self, queue: PopQueue, *, ordered: bool) -> None:
         """Note that a group goes on: after a reset it has left what was handed out in order, which would come again."""
         if queue.reset:
             for offset in [offset for offset, each in queue.in_flight.items() if each.counts is not None]:

@@ -283,16 +283,16 @@ class ProducerTable(_GroupTable[ClientGroup]):
         before = None if known is None else known.clients.get(channel)
         self._heard(channel, client_id, language, version, group)
         if before is not None and before.client_id != client_id:
-            self._leave(before.client_id, group, channel)
+            self._forget_place(before.client_id, group, channel)
         self._places.setdefault(client_id, {})[group, channel] = None
 
     def _remove(self, group: ClientGroup, channels: Iterable[Channel]) -> None:
         channels = list(channels)
         for channel in channels:
-            self._leave(group.clients[channel].client_id, group.name, channel)
+            self._forget_place(group.clients[channel].client_id, group.name, channel)
         super()._remove(group, channels)
 
-    def _leave(self, client_id: str, group: str, channel: Channel) -> None:
+    def _forget_place(self, client_id: str, group: str, channel: Channel) -> None:
         places = self._places[client_id]
         del places[group, channel]
         if not places:

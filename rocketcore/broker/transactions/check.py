@@ -106,7 +106,7 @@ class TransactionCheck:
             if not transactions.is_loaded:
                 await transactions.read_back()
             else:
-                await self._look()
+                await self._check_halves()
         except (StoreCorrupted, OSError) as error:
             logger.error("half messages not read error=%s", error)
             return None if transactions.is_loaded else _AGAIN_SECONDS
@@ -114,7 +114,7 @@ class TransactionCheck:
             self._complain()
         return None
 
-    async def _look(self) -> None:
+    async def _check_halves(self) -> None:
         transactions, store, clock = self._transactions, self._context.store, self._context.clock
         halves = transactions.halves
         deadline = clock.monotonic() + ROUND_SECONDS

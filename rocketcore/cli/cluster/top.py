@@ -76,12 +76,12 @@ def _looks(interval: float, rows: int, looks: int | None) -> Iterator[dict[str, 
         if count:
             time.sleep(interval)
         now = time.monotonic()
-        look, before = _look(before, now - since, rows)
+        look, before = _ask_cluster(before, now - since, rows)
         since = now
         yield look
 
 
-def _look(before: Seen, seconds: float, rows: int) -> tuple[dict[str, Any], Seen]:
+def _ask_cluster(before: Seen, seconds: float, rows: int) -> tuple[dict[str, Any], Seen]:
     """Ask once; return what is shown, and what the next look compares with."""
     with open_lists(calls=4) as admin:
         permissions = broker_permissions(admin)

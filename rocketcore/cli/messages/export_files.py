@@ -102,10 +102,10 @@ class Growing(io.RawIOBase):
 
     def end(self) -> None:
         """Take nothing more: pyarrow's writers try to write their end whenever they are let go, perhaps much later."""
-        self._write_some = _ended
+        self._write_some = _refuse_write
 
 
-def _ended(data: memoryview) -> int:
+def _refuse_write(data: memoryview) -> int:
     raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 

@@ -360,7 +360,7 @@ class _Import:
                     with self._named(), self._leaving:
                         self._send_all(client, sends, pace, noted)
             except BaseException:
-                self._leave(sends.summary)
+                self._report_stored(sends.summary)
                 raise
             finally:
                 client.run(sends.abandon())
@@ -467,7 +467,7 @@ class _Import:
         sends.summary.rows = self._state.rows  # ids, and rows in errors, are counted from here
         return sends
 
-    def _leave(self, summary: SendSummary) -> None:
+    def _report_stored(self, summary: SendSummary) -> None:
         """Say what is there. Notes of a run that has sent nothing go: they would hold the next one to its word."""
         if not self._goes_on and not summary.sent_bytes:
             if self._record is not None:

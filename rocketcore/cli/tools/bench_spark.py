@@ -75,7 +75,7 @@ def bench_spark(rows: int, size: int, queues: int, cores: int, rounds: int, warm
         for direction, topic in topics.items():
             progress(f"{direction}: {rows} rows of {size} bytes, {rounds} rounds")
             chosen = {**options, "topic": topic}
-            with _told(), _workload(session, direction, chosen, rows, size, queues) as workload:
+            with _explain_failure(), _workload(session, direction, chosen, rows, size, queues) as workload:
                 pairs = list(alternate(workload, rounds, brokers, warm_rounds=warm))
             found.append({"benchmark": "spark", "direction": direction, **_figures(pairs, size)})
     show_rows(found, _COLUMNS, wide=("rows", "size_bytes", "rounds", "share_of_best"))
@@ -211,7 +211,7 @@ def _workload(
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _explain_failure() -> Iterator[None]:
     """Say in a line why a job failed: Spark tells it in the midst of the stacks of all processes."""
     from pyspark.errors import PySparkException
 

@@ -60,21 +60,21 @@ def server_of(admin: AsyncAdmin, settings: Settings, *, allow_writes: bool) -> M
 
     server: MCPServer[Any] = MCPServer("rocketmq", instructions=INSTRUCTIONS, log_level="WARNING")
     for tool in tools_of(ReadTools(admin)):
-        server.add_tool(_told(tool, settings), annotations=ToolAnnotations(read_only_hint=True))
+        server.add_tool(_explain_errors(tool, settings), annotations=ToolAnnotations(read_only_hint=True))
     if allow_writes:
         for tool in tools_of(WriteTools(admin)):
             only_plans = tool.__name__ != "confirm"
             hints = ToolAnnotations(read_only_hint=only_plans, destructive_hint=not only_plans)
-            server.add_tool(_told(tool, settings), annotations=hints)
+            server.add_tool(_explain_errors(tool, settings), annotations=hints)
     return server
 
 
-def _told(tool: Callable[..., Awaitable[Any]], settings: Settings) -> Callable[..., Awaitable[Any]]:
+def _explain_errors(tool: Callable[..., Awaitable[Any]], settings: Settings) -> Callable[..., Awaitable[Any]]:
     """Have an error say its code and what to do, as on the command line."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(tool)
-    async def told(*arguments: Any, **options: Any) -> Any:
+    async def run_tool(*arguments: Any, **options: Any) -> Any:
         try:
             return await tool(*arguments, **options)
         except RocketError as error:
@@ -82,4 +82,4 @@ def _told(tool: Callable[..., Awaitable[Any]], settings: Settings) -> Callable[.
             hint = f" ({failure.hint})" if failure.hint else ""
             raise ToolError(f"{failure.code}: {failure.why or failure.what}{hint}") from error
 
-    return told
+    return run_tool

@@ -141,10 +141,10 @@ def _close(name: str, logic: Guarded) -> None:
     if not _ENDING:
         atexit.register(_tell_of_the_rest)
     _ENDING[ending] = name, logic
-    ending.add_done_callback(_ended)
+    ending.add_done_callback(_forget_ending)
 
 
-def _ended(task: asyncio.Task[None]) -> None:
+def _forget_ending(task: asyncio.Task[None]) -> None:
     name, logic = _ENDING.pop(task)
     if not _ENDING:
         atexit.unregister(_tell_of_the_rest)

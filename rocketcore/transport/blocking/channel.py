@@ -167,7 +167,7 @@ class BlockingChannel:
                 if not pending.done and self._clock.monotonic() >= pending.deadline:
                     self._give_up(pending)
         except BaseException:
-            self._leave(pending)
+            self._release_waiter(pending)
             raise
         if pending.answer is not None:
             return pending.answer
@@ -198,7 +198,7 @@ class BlockingChannel:
             if lead:
                 self._resign()
 
-    def _leave(self, pending: PendingAnswer) -> None:
+    def _release_waiter(self, pending: PendingAnswer) -> None:
         """Let a thread go that a signal's handler took away from its wait: nobody may wake it in place of another."""
         with self._mutex:
             pending.sleeping = False

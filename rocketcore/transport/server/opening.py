@@ -106,7 +106,7 @@ class Opening(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ended()
+        self._end_opening()
 
     def data_received(self, data: bytes) -> None:
         if self._closed:
@@ -169,9 +169,9 @@ class Opening(asyncio.Protocol):
         if not self._closed:
             why = reason or "the client closed the connection"
             logger.info("handshake failed endpoint=%s remote=%s reason=%s", self._server.name, self.source, why)
-        self._ended()
+        self._end_opening()
 
-    def _ended(self) -> None:
+    def _end_opening(self) -> None:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -183,12 +183,12 @@ def test_rows_that_others_follow_wait_from_the_last_on(monkeypatch: pytest.Monke
         assert sender._timer is timer  # none is made for each record batch
         passed["seconds"] = LINGER
         await sender.send(rows(1))
-        sender._leave()
+        sender._send_waiting_rows()
         assert not requests.seen
         passed["seconds"] = 2 * LINGER
         await asyncio.wait_for(requests.first.wait(), 20)
         await sender.finish()
-        sender._leave()
+        sender._send_waiting_rows()
         assert sender._timer is None  # nothing wakes the loop of a sender that has nothing
         await sender.abandon()
 

@@ -49,7 +49,7 @@ class FolderLock:
         """
         self._files.make_folder(self._path.parent)
         self._check_here()
-        self._take(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
+        self._take_folder(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX)
         try:
             self._files.make_folder(self._log_folder)
             self._take_log(fcntl.LOCK_EX)
@@ -64,7 +64,7 @@ class FolderLock:
         """
         self._check_here()
         try:
-            self._take(os.O_RDONLY, fcntl.LOCK_SH)
+            self._take_folder(os.O_RDONLY, fcntl.LOCK_SH)
         except FileNotFoundError:
             return False
         try:
@@ -79,7 +79,7 @@ class FolderLock:
         if self._key in _locked_folders:
             raise StoreLocked(f"store folder {self._path.parent} is in use in this process")
 
-    def _take(self, flags: int, kind: int) -> None:
+    def _take_folder(self, flags: int, kind: int) -> None:
         fd = self._files.open(self._path, flags)
         try:
             fcntl.lockf(fd, kind | fcntl.LOCK_NB, 1, 0)
