@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 MessageHandler: TypeAlias = Callable[[ReceivedMessage], ConsumeResult | Awaitable[ConsumeResult | None] | None]
 """Returns None or a ConsumeResult, or an awaitable of that; raises to have the message again.
 
-Any other value is taken too, see ``_Handler.result_of``; the type is for those who check types.
+Any other value is taken too, see ``Handler.result_of``; the type is for those who check types.
 """
 
 HandlerResult: TypeAlias = tuple[ReceivedMessage, ConsumeResult, float | None]
