@@ -49,6 +49,7 @@ def operation(
     name = method.__name__
 
     async def call(self: AsyncAdmin, /, *arguments: P.args, **options: P.kwargs) -> T:
+        _check_texts(method, arguments, options)
         try:
             coroutine = method(part(self.servers), *arguments, **options)
         except TypeError as error:  # names the method that was called, not the one that it runs
@@ -56,7 +57,18 @@ def operation(
         return await coroutine
 
     functools.update_wrapper(call, method)
+    call.__qualname__, call.__module__ = f"AsyncAdmin.{name}", __name__
     return call
+
+
+def _check_texts(method: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, object]) -> None:
+    """Refuse anything but text where a method asks for text: the name of a topic, of a group, of a broker …"""
+    for name, value in {**dict(zip(method.__code__.co_varnames[1:], arguments, strict=False)), **options}.items():
+        kind = method.__annotations__.get(name)
+        if (kind == "str" and not isinstance(value, str)) or (
+            kind == "str | None" and not isinstance(value, str | None)
+        ):
+            raise TypeError(f"Admin.{method.__name__}(): {name} must be text, got {type(value).__name__}")
 
 
 class AsyncAdmin:

@@ -40,6 +40,9 @@ __all__ = ["PullConsumer"]
 
 logger = logging.getLogger(__name__)
 
+_QUEUES_NAMED = 3
+"""A topic that was deleted may have a thousand: the error of a commit names so many, and counts the rest."""
+
 
 class Polled:
     """What one poll took out of which process queues, until its caller has it."""
@@ -323,7 +326,9 @@ class PullConsumer(GroupConsumer):
 
 def _not_committed(group: str, failures: Mapping[MessageQueue, RocketError]) -> RocketError:
     """Return the error of a commit: for which queues, and what of the first of them."""
-    queues = ", ".join(str(queue) for queue in sorted(failures))
+    queues = ", ".join(str(queue) for queue in sorted(failures)[:_QUEUES_NAMED])
+    if len(failures) > _QUEUES_NAMED:
+        queues += f" and {len(failures) - _QUEUES_NAMED} more queues"
     error = next(iter(failures.values()))
     what = f"commit of group {group!r} for {queues}"
     if isinstance(error, BrokerError):

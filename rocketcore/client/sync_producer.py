@@ -25,7 +25,7 @@ from rocketcore.client.runtime import THREADS
 from rocketcore.client.sender import Sender
 from rocketcore.client.stopping import Leaving, exit_by
 from rocketcore.client.tracebacks import SHORTENED, shortened
-from rocketcore.errors import ClientClosed, ConfigError, SendsFailed
+from rocketcore.errors import ClientClosed, ConfigError, RocketError
 from rocketcore.message import Body, Message, MessageQueue
 from rocketcore.service import PeriodicThread
 from rocketcore.transport.blocking.client import BlockingChannelAdapter, BlockingRemotingClient, run_sync
@@ -181,9 +181,10 @@ class Producer:
     ) -> None:
         try:
             self.close()
-        except SendsFailed:
-            if error is None:  # what ended the block says more
+        except RocketError as failure:
+            if error is None:
                 raise
+            error.add_note(f"the producer was closed: {failure}")  # what ended the block says more
         finally:
             self._leaving.restore()
 

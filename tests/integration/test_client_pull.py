@@ -17,7 +17,7 @@ import pytest
 import rocketcore as rmq
 from rocketcore.admin.client import Admin
 from rocketcore.client.offset_store import load_offsets
-from rocketcore.errors import ClientError
+from rocketcore.errors import ClientError, TopicNotExist
 from rocketcore.local import LocalCluster
 from tests.unit.client.interruptions import Stop, at_each_line, stop
 
@@ -118,6 +118,29 @@ def test_what_an_interrupted_poll_took_comes_again(
         assert texts == [f"{i}" for i in range(10)]
         consumer.commit()
         assert consumer.committed(queue) == 10
+
+
+def test_a_commit_for_a_topic_that_is_gone_stores_the_others_and_names_a_few_queues(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str
+) -> None:
+    gone, kept = make_topic(queues=8), make_topic(queues=1)
+    queue = rmq.MessageQueue(kept, "broker-a", 0)
+    fill(cluster, kept, 3, queue)
+    with rmq.Producer(cluster.namesrv, group=group) as producer:
+        for each in producer.queues(gone):
+            producer.send(gone, b"x", queue=each)
+        sent = len(producer.queues(gone))
+    with rmq.PullConsumer(cluster.namesrv, group=group, start_from="first") as consumer:
+        consumer.subscribe(gone)
+        consumer.subscribe(kept)
+        assert len(poll_all(consumer, sent + 3)) == sent + 3
+        with rmq.Admin(cluster.namesrv) as admin:
+            admin.delete_topic(gone)
+        with pytest.raises(TopicNotExist, match=rf"queue_id=\d+\) and {sent - 3} more queues at"):
+            consumer.commit()
+        assert consumer.committed(queue) == 3
+        consumer.unsubscribe(gone)
+        consumer.commit()
 
 
 def test_a_commit_of_a_broadcast_member_whose_file_is_not_written_raises(

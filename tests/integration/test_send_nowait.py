@@ -414,6 +414,25 @@ def test_futures_behind_a_callback_that_does_not_return_end_with_their_producer(
     gc.collect()  # a connection that only the collector closes fails this test, not a later one
 
 
+def test_what_ended_a_block_is_raised_though_a_callback_does_not_return(
+    cluster: LocalCluster, make_topic: MakeTopic, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketcore.client.nowait.STANDS_SECONDS", 0.3)
+    free = threading.Event()
+
+    def program() -> None:
+        with rmq.Producer(cluster.namesrv, group=group, delivery_timeout=0.5) as producer:
+            producer.send_nowait(make_topic(), b"x").add_done_callback(lambda _: free.wait())
+            raise KeyboardInterrupt("mine")
+
+    try:
+        with pytest.raises(KeyboardInterrupt, match="mine") as ended:
+            program()
+    finally:
+        free.set()
+    assert "a callback of send_nowait does not return" in ended.value.__notes__[0]
+
+
 def test_the_interpreter_ends_though_a_callback_does_not_return(
     cluster: LocalCluster, make_topic: MakeTopic, group: str
 ) -> None:

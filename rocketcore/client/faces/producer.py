@@ -10,7 +10,7 @@ from rocketcore.client.faces.guard import Face, guarded
 from rocketcore.client.producer import Producer as Logic
 from rocketcore.client.sender import Sender
 from rocketcore.client.transaction import AsyncTransaction
-from rocketcore.errors import SendsFailed
+from rocketcore.errors import RocketError
 from rocketcore.message import Message, MessageQueue
 
 __all__ = ["Producer"]
@@ -47,9 +47,10 @@ class Producer(Face[Logic]):
     async def _close_after(self, error: BaseException | None) -> None:
         try:
             await self._logic.close()
-        except SendsFailed:
-            if error is None:  # what ended the block says more
+        except RocketError as failure:
+            if error is None:
                 raise
+            error.add_note(f"the producer was closed: {failure}")  # what ended the block says more
 
     start = guarded(Logic.start)
     send = guarded(Sender.send)

@@ -5,7 +5,7 @@ the process with SIGBUS, and no error ever reaches the writer. pwrite returns th
 (``_fast.mapped``): a page that the disk does not give, or that was cut off underneath, is an ``OSError`` of that read.
 
 Allocated is not written: an fdatasync after a write into an allocated extent also commits the journal, to mark it as
-written. So a writer that syncs every group writes zeros a megabyte ahead of the data now and then (``Committer._zero_ahead``).
+written. So a writer that syncs every group writes zeros a megabyte ahead of the data now and then (see ``Committer``).
 Measured on ext4, groups of 19 KiB with an fdatasync each, machine busy: 160 µs at the median, 431 µs on average and
 57 µs of CPU without; 63, 90 and 36 µs with it. Zeroing whole files gains no more and writes gigabytes.
 
