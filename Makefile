@@ -10,7 +10,7 @@ KERNEL_PARTS := $(wildcard $(FAST)/*.pxd $(FAST)/include/*.h)
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$name"; break; }; done)
 # Tests wait for half of their time: for servers, JVMs, disks and timers. So many keep two cores busy.
-TEST_PROCESSES ?= 4
+TEST_PROCESSES ?= 3
 TEST_OPTIONS ?=
 BENCH_OPTIONS ?=
 FUZZ_OPTIONS ?=
@@ -38,7 +38,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 help:
 	@echo 'make demo      run the main job: cluster up, Spark writes, two consumers read, every message checked'
-	@echo 'make test      run the tests in four processes; those against Apache RocketMQ too where a JDK and Maven are there'
+	@echo 'make test      run the tests in three processes; those against Apache RocketMQ too where a JDK and Maven are there'
 	@echo 'make test-lowest   tests with the lowest version that pyproject.toml allows of everything (LOWEST_OPTIONS="tests/unit")'
 	@echo 'make test-pythons   the unit tests with each Python from 3.11 to 3.14 that is found (PYTHONS="3.12 3.13")'
 	@echo 'make test-portable  tests of the clients on a build without the kernels that need Linux'
