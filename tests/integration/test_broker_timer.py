@@ -193,7 +193,7 @@ def test_clients_send_for_later_and_take_back() -> None:
             assert gone.recall_handle is not None
             producer.send("T", "later", deliver_at=datetime.now(UTC) + timedelta(seconds=2))
             assert producer.recall("T", gone.recall_handle) == gone.msg_id
-            with pytest.raises(rmq.ConfigError, match="is no handle of a message to 'T'"):
+            with pytest.raises(rmq.ConfigError, match="is not a handle of a message to 'T'"):
                 producer.recall("T", "nonsense")
             producer.send("U", "x")
             with pytest.raises(rmq.BrokerError, match="topic not match"):
