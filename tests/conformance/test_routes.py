@@ -65,7 +65,7 @@ def test_a_broker_at_no_address(name_server: Peer, new_broker: NewBroker, addres
     """Clients would be sent there."""
     answer = new_broker().register(unique("topic"), unique("other"), brokerAddr=address)
     assert answer.code == (0 if name_server.apache else 1)
-    assert name_server.apache or (answer.remark or "").endswith(f"brokerAddr '{address}' is no host:port")
+    assert name_server.apache or (answer.remark or "").endswith(f"brokerAddr '{address}' is not host:port")
 
 
 @pytest.mark.parametrize("host", ["10.1.1.1", "broker-a.example_net", "[2001:db8::1]", "[fe80::1%eth0]", "fe80::1"])

@@ -118,7 +118,7 @@ def test_a_number_out_of_range(name_server: Peer) -> None:
         assert answer.code == 0
         assert name_server.ask(318, body=b"waitSecondsForService=45").code == 0
     else:
-        rule = "waitSecondsForService=-5: it is 0 to 3600"
+        rule = "waitSecondsForService=-5: must be 0 to 3600"
         assert (answer.code, answer.remark) == (1, rule)
     assert name_server.settings() == before
 
