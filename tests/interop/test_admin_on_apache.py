@@ -567,9 +567,9 @@ def test_topics_and_groups_come_back_as_they_were_exported(
         file.write_text(json.dumps(metadata_document(replace(wanted, topics={second: fifo}))))
         code = run(["cluster", "import", str(file), "--yes", "--namesrv", target.namesrv, "--timeout", "20"])
         assert code == (6 if target.is_4_9 else 0)
-        assert (
-            f"did not keep the settings: topic {second} on {BROKER}: attributes" in capsys.readouterr().err
-        ) == (target.is_4_9)
+        assert (f"did not keep the settings: topic {second} on {BROKER}: attributes" in capsys.readouterr().err) == (
+            target.is_4_9
+        )
         assert admin.import_metadata(admin.plan_import(wanted)).rows == ()
         with pytest.raises(PlanOutdated, match=first):
             admin.import_metadata(plan)
