@@ -44,11 +44,11 @@ def test_cells_are_texts_as_they_stand(rocket: Rocket, name: str) -> None:
 def test_other_columns_and_what_is_no_csv(rocket: Rocket) -> None:
     write("a.csv", [["id", "what"], ["1", "x"], ["2", "y"]])
     command = ["import", "a.csv", "--topic", "csv-other", "--create"]
-    assert "column 'id' means nothing to a message" in rocket(*command)[2]
+    assert "column 'id' cannot be sent with a message" in rocket(*command)[2]
     assert rocket(*command, "--column", "body=what", "--column", "keys=id")[0] == 0
     Path("a.csv").write_text("body,tags\nfine,a\nfine,a,more\n")
     code, _, err = rocket(*command)
-    assert (code, "a.csv: it is no csv file: line 3, column 8: the row has 3 cells" in err) == (1, True), err
+    assert (code, "a.csv: not a valid csv file: line 3, column 8: the row has 3 cells" in err) == (1, True), err
     Path("a.csv").write_bytes(b"body\nfine\nb\xff\n")
     code, _, err = rocket(*command)
     assert (code, "line 3, column 2" in err) == (1, True), err
