@@ -22,6 +22,7 @@ from rocketcore.cli.shell.options import current, end_signals_tell, or_form
 from rocketcore.cli.shell.render import check_stream_form, counted, print_line, progress, show_line, tell, timestamp
 from rocketcore.cli.shell.times import DURATION, parse_time
 from rocketcore.codes import TOOLS_GROUP
+from rocketcore.errors import ClientClosed
 from rocketcore.printable import printable
 
 if TYPE_CHECKING:
@@ -185,13 +186,15 @@ class _Ending:
             self._timer.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        """End; a consumer that was closed before its loop had begun has no messages, and that is no error."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
         for thread in self._closing:
             thread.join()
         self._told.__exit__(None, None, None)
+        return self.asked and isinstance(error, ClientClosed)
 
     def _close(self) -> None:
         self.asked = True
