@@ -174,12 +174,6 @@ class Face(Generic[LogicT]):
         self._guard = Guard(f"aio.{type(self).__name__} {name}", logic)
         self._finalizer = weakref.finalize(self, self._guard.forgotten)
 
-    def __init_subclass__(cls) -> None:
-        """Give methods the names under which users find them: a coroutine that is never awaited is told by its name."""
-        for name, method in vars(cls).items():
-            if hasattr(method, "__wrapped__"):
-                method.__qualname__, method.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
-
     async def __aenter__(self) -> Self:
         self._guard.enter()
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

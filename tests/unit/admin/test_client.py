@@ -8,7 +8,6 @@ import pickle
 
 import pytest
 
-from rocketcore import aio
 from rocketcore.admin.client import Admin, AsyncAdmin
 
 OPERATIONS = {
@@ -47,4 +46,3 @@ def test_operations_have_the_names_under_which_users_find_them() -> None:
     """A coroutine that is never awaited is told by its name; another process finds what is pickled by it."""
     assert AsyncAdmin.topics.__qualname__ == "AsyncAdmin.topics"
     assert pickle.loads(pickle.dumps(AsyncAdmin.topics)) is AsyncAdmin.topics
-    assert pickle.loads(pickle.dumps(aio.Producer.send)) is aio.Producer.send
