@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -466,7 +467,8 @@ class ServerProcess:
             log.seek(self._log_begin)
             lines = log.read().decode(errors="replace").splitlines()
         words = [line for line in lines if line.startswith(("error: ", "why: "))] or lines[-1:]
-        return "; ".join([f"{self.name} ended with exit code {code}", *words, f"its log is {self._log}"])
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return "; ".join([f"{self.name} {how}", *words, f"its log is {self._log}"])
 
     @property
     def pid(self) -> int:

@@ -286,8 +286,9 @@ class Producer:
         """Send what is waiting, leave the group, close the connections; a second call does nothing.
 
         timeout  seconds to send the waiting messages, the rest then fails; default: all of ``delivery_timeout``
-        raises   SendsFailed, after all is closed, for failed messages whose future was never asked; ConfigError in a
-                 callback of a future; RequestTimeout where a callback, of whichever producer, does not return
+        raises   SendsFailed, after all is closed, for failed messages whose future was never asked. ConfigError in a
+                 callback of a future. RequestTimeout if a callback has not returned 5 s after ``timeout``, also one of
+                 another producer.
         """
         check_close_timeout(timeout)
         self._workings.close(timeout)
