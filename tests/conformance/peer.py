@@ -86,8 +86,15 @@ class Peer:
         self._client.invoke_oneway(self.address, request, 10.0)
 
     def json(self, code: int, fields: Mapping[str, str] | None = None, **options: Any) -> Any:
-        """Return the decoded body of a successful answer."""
-        answer = self.ask(code, fields, **options)
+        """Return the decoded body of a successful answer.
+
+        Apache's name server walks its tables without a lock, and fails where a broker that goes changes them meanwhile:
+        it is asked again.
+        """
+        for _ in range(10):
+            answer = self.ask(code, fields, **options)
+            if not (self.apache and "ConcurrentModificationException" in (answer.remark or "")):
+                break
         assert answer.code == 0, answer
         return read_json(answer.body)
 
