@@ -41,7 +41,7 @@ class Member:
         self.kind = kind
         options: dict[str, Any] = {
             "group": group, "start_from": "first", "rebalance_interval": 0.2, "route_interval": 0.2,
-            "persist_interval": 0.05, "offset_store_path": str(folder), "close_timeout": 0.5,
+            "persist_interval": 0.05, "offset_store_path": str(folder), "close_timeout": 0.5, "timeout": 20.0,
         }  # fmt: skip
         if kind.startswith("pull"):
             auto = kind == "pull auto-commit"
@@ -320,7 +320,10 @@ class Case:
 async def run_cases(namesrv: str, name: str, rows: Iterable[tuple[str, str, str]], folder: Path) -> list[str]:
     """Run cases at once, each given as kind, event and end; return what went wrong in which."""
     # Dozens at once, on a busy machine: no answer of it is late.
-    async with AsyncAdmin(namesrv, timeout=60.0) as admin, aio.Producer(namesrv, group="families") as producer:
+    async with (
+        AsyncAdmin(namesrv, timeout=60.0) as admin,
+        aio.Producer(namesrv, group="families", timeout=20.0) as producer,
+    ):
         cases = [
             Case(namesrv, admin, producer, "-".join((name, *row)).replace(" ", "-"), *row, folder.joinpath(*row))
             for row in rows
