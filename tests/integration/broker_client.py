@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -180,3 +181,24 @@ async def running_broker(
     config = BrokerConfig(**{"broker_name": "broker-a", "listen_port": 0, "namesrv_addr": namesrv, **settings})
     async with Broker(config, store_config(folder, **store or {}), clock=clock) as broker, RemotingClient() as client:
         yield BrokerClient(broker, client)
+
+
+def play(folder: Path, scenario: Callable[[BrokerClient], Awaitable[None]], **settings: Any) -> None:
+    """Run a scenario with a broker of its own; ``settings`` are those of ``running_broker``."""
+
+    async def run() -> None:
+        async with asyncio.timeout(30), running_broker(folder, **settings) as client:
+            await scenario(client)
+
+    asyncio.run(run())
+
+
+def ext(answer: RemotingCommand) -> dict[str, str]:
+    assert answer.ext_fields is not None
+    return answer.ext_fields
+
+
+async def turn_until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so; the test's own time limit ends a wait in vain."""
+    while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+        await asyncio.sleep(0.001)
